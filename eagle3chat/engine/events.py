@@ -1,0 +1,175 @@
+"""What comes out of the engine: frozen values, one per thing that happened.
+
+A reply is `Prefill`*, `Round`+, `Finished` (or `Failed` at any point). `Loading`* and `Ready` come
+once, before the first reply. Concatenating `Round.text` over a reply, then `Finished.text`, gives the
+reply's text. This module knows no tensors, no tokenizer and no screen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+OwnKind = Literal["correction", "bonus", "plain"]
+"""The target's own token: after a rejection, after all drafted were accepted, or with nothing drafted."""
+
+FinishReason = Literal["stop", "length", "context", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A step of opening the pair."""
+
+    stage: str
+    fraction: float | None  # 0..1 of the whole load; None: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What was opened: everything that the screen shows about the pair."""
+
+    model: str  # name of the target
+    draft: str  # name of the draft; empty: none
+    family: str
+    backend: str  # "torch", "mlx", "scripted"
+    device: str
+    dtype: str
+    template: str
+    capacity: int  # positions
+    max_chain: int  # 0: speculation is unavailable
+    default_chain: int
+    unavailable: str  # why there is no speculation; empty: there is
+    stops: tuple[str, ...]  # stop tokens and stop strings, as text
+    load_seconds: float
+    memory_bytes: int  # weights and caches
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The pair is open; the worker waits for a message."""
+
+    info: Info
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """Progress of the prompt: `done` of `total` tokens cached, `reused` of them from the turn before."""
+
+    done: int
+    total: int
+    reused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as it is shown. `text` is the token decoded alone: it may hold U+FFFD for part of a character."""
+
+    id: int
+    text: str
+    draft_p: float | None  # the draft's probability; None: the draft did not propose it
+    target_p: float | None  # the target's probability, of the distribution it sampled from
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round: draft, verify, commit.
+
+    Emitted are `drafted[:accepted]` and then `own`. `own` is None when a stop or a limit cut the round
+    before the target's own token. With `own_kind` "correction" `drafted[accepted]` was rejected.
+    """
+
+    index: int  # in this reply, from 0
+    position: int  # absolute position of the first emitted token
+    chain: int  # tokens asked for; len(drafted) may be less near the end of the context
+    temperature: float
+    drafted: tuple[Token, ...]  # [K]
+    accepted: int  # 0..K
+    own: Token | None
+    own_kind: OwnKind | None
+    considered: tuple[Token, ...]  # what else the target considered where `own` stands, most probable first
+    text: str  # whole characters that became readable
+    seconds: float  # wall time of the round
+    draft_seconds: float | None = None  # only where measured without adding a wait
+    verify_seconds: float | None = None
+
+    @property
+    def emitted(self) -> int:
+        """Tokens that this round added to the reply, 1..K+1."""
+        return self.accepted + (self.own is not None)
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """The emitted tokens in order."""
+        own = () if self.own is None else (self.own,)
+        return self.drafted[: self.accepted] + own
+
+    @property
+    def rejected(self) -> Token | None:
+        """The drafted token that the target disagreed with, if any."""
+        return self.drafted[self.accepted] if self.own_kind == "correction" else None
+
+    @property
+    def unreached(self) -> tuple[Token, ...]:
+        """Drafted tokens that were never judged."""
+        return self.drafted[self.accepted + (self.own_kind == "correction") :]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Counts and times of one reply. Tested drafts are accepted + rejected; unreached ones were never judged."""
+
+    prompt_tokens: int
+    reused_tokens: int  # of the prompt, from the caches of the turn before
+    generated_tokens: int  # the stop token included
+    rounds: int
+    accepted: int
+    rejected: int
+    unreached: int
+    reached_at: tuple[int, ...]  # [max K] rounds in which the draft at this place was judged
+    accepted_at: tuple[int, ...]  # [max K] rounds in which it was accepted
+    drafted_at: tuple[int, ...]  # [max K] rounds in which one was drafted at this place
+    prefill_seconds: float
+    decode_seconds: float
+    first_token_seconds: float  # from the request to the end of the first round
+
+    @property
+    def tau(self) -> float:
+        """Emitted tokens / rounds; 0 without rounds."""
+        return self.generated_tokens / self.rounds if self.rounds else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Generated tokens / decode seconds (prefill excluded)."""
+        return self.generated_tokens / self.decode_seconds if self.decode_seconds > 0 else 0.0
+
+    @property
+    def conditional_acceptance(self) -> tuple[float, ...]:
+        """[max K] accepted / judged at each place: the quality of the draft there."""
+        return tuple(a / r if r else 0.0 for a, r in zip(self.accepted_at, self.reached_at, strict=True))
+
+    @property
+    def unconditional_acceptance(self) -> tuple[float, ...]:
+        """[max K] accepted / rounds at each place: falls along the chain by construction."""
+        return tuple(a / self.rounds if self.rounds else 0.0 for a in self.accepted_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The reply is complete and the caches equal the transcript."""
+
+    reason: FinishReason
+    stop: str  # the stop token or stop string that ended it; empty otherwise
+    text: str  # characters held back when a cancel ended the reply between rounds
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Something failed. `fatal`: the worker is gone and must be restarted."""
+
+    message: str
+    fix: str
+    fatal: bool = False
+
+
+Event = Loading | Ready | Prefill | Round | Finished | Failed
