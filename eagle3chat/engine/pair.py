@@ -1,0 +1,158 @@
+"""A target and its draft, opened: backend, tokenizer, template and stops, assembled from options.
+
+The one place that knows which backends exist. Heavy imports happen inside the function that needs them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eagle3chat.engine.backend import Backend
+from eagle3chat.engine.errors import BackendError, BundleError, SettingError
+from eagle3chat.engine.events import Info
+from eagle3chat.engine.requests import PairOptions, Piece, Say
+from eagle3chat.engine.text import Codec, Stops
+from eagle3chat.templates import Template, affix_template, load_template
+
+if TYPE_CHECKING:
+    from eagle3chat.engine.bundle import Bundle
+
+Progress = Callable[[str, float | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An open target and draft, ready to decode."""
+
+    backend: Backend
+    codec: Codec
+    template: Template
+    stops: Stops
+    bos_id: int  # -1: none
+    info: Info
+
+    def prompt_ids(self, say: Say) -> list[int]:
+        """The token ids of a request's prompt; BOS once."""
+        if say.raw:
+            return self.codec.encode([Piece("content", say.messages[-1].content)], self.bos_id)
+        return self.codec.encode(self.template.render(say.messages), self.bos_id)
+
+    def close(self) -> None:
+        """Free the backend's memory."""
+        self.backend.close()
+
+
+def open_pair(options: PairOptions, progress: Progress | None = None) -> Pair:
+    """Open what the options name.
+
+    Raises:
+        BundleError: The directory is missing, damaged or inconsistent.
+        BackendError: The backend or device cannot be opened on this machine.
+        TemplateError: The template is unknown or unreadable.
+        SettingError: An option is out of range.
+    """
+    report = progress or (lambda stage, fraction: None)
+    started = time.perf_counter()
+    if options.context is not None and options.context < 2:
+        raise SettingError(f"A context of {options.context} positions is too short.", "Use 2 or more.")
+    if options.backend == "scripted":
+        from eagle3chat.engine.scripted_pair import open_scripted
+
+        pair = open_scripted(options)
+    else:
+        pair = _open_bundle_pair(options, report)
+    info = dataclasses.replace(pair.info, load_seconds=time.perf_counter() - started)
+    return dataclasses.replace(pair, info=info)
+
+
+def _open_bundle_pair(options: PairOptions, report: Progress) -> Pair:
+    from eagle3chat.engine.bundle import open_bundle
+
+    if not options.bundle:
+        raise BundleError("--model", "no bundle was named", "Give a bundle directory.")
+    report("checking the bundle", 0.0)
+    bundle = open_bundle(Path(options.bundle))
+    codec = Codec.from_file(bundle.tokenizer_file)
+    template = choose_template(options, bundle)
+    stops = choose_stops(options, bundle.manifest.stop_ids, template, codec)
+    backend, device, dtype, memory = _open_backend(options, bundle, report)
+    manifest = bundle.manifest
+    info = Info(
+        model=manifest.name,
+        draft=manifest.draft_name,
+        family=manifest.family,
+        backend=_backend_name(options),
+        device=device,
+        dtype=dtype,
+        template=template.name,
+        capacity=backend.capacity,
+        max_chain=backend.max_chain,
+        default_chain=min(manifest.default_chain, backend.max_chain),
+        unavailable="" if manifest.draft else "the bundle has no draft",
+        stops=stop_texts(stops, codec),
+        load_seconds=0.0,
+        memory_bytes=memory,
+    )
+    bos_id = manifest.bos_id if options.bos_id is None else options.bos_id
+    return Pair(backend, codec, template, stops, bos_id, info)
+
+
+def _backend_name(options: PairOptions) -> str:
+    return "torch" if options.backend == "auto" else options.backend
+
+
+def _open_backend(options: PairOptions, bundle: Bundle, report: Progress) -> tuple[Backend, str, str, int]:
+    """The backend, and its device, dtype and bytes."""
+    if _backend_name(options) != "torch":
+        raise BackendError(f"There is no backend called {options.backend!r}.", "Use auto, torch or scripted.")
+    try:
+        from eagle3chat.engine.torch_backend import TorchBackend
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise BackendError("torch is not installed.", "Run: pip install torch") from error
+    backend = TorchBackend(
+        bundle,
+        device=options.device,
+        dtype=options.dtype,
+        context=options.context,
+        threads=options.threads,
+        progress=report,
+    )
+    return backend, backend.device, backend.dtype, backend.memory_bytes
+
+
+def choose_template(options: PairOptions, bundle: Bundle) -> Template:
+    """The template of flags, else of the bundle."""
+    if options.chat_prefix is not None or options.chat_suffix is not None:
+        return affix_template(options.chat_prefix or "", options.chat_suffix or "")
+    return load_template(options.template or bundle.manifest.template, bundle_dir=bundle.path)
+
+
+def choose_stops(options: PairOptions, bundle_ids: tuple[int, ...], template: Template, codec: Codec) -> Stops:
+    """Stop ids of flags or bundle, stop tokens of flags or template, stop strings of flags.
+
+    Raises:
+        SettingError: A stop id is outside the vocabulary, or a stop token that a flag names is not one token.
+    """
+    ids = set(bundle_ids if options.stop_ids is None else options.stop_ids)
+    for stop in ids:
+        if not 0 <= stop < codec.vocab_size:
+            raise SettingError(f"Stop id {stop} is outside the vocabulary.", f"Use 0 to {codec.vocab_size - 1}.")
+    for token in template.stop_tokens if options.stop_tokens is None else options.stop_tokens:
+        token_id = codec.id_of(token)
+        if token_id is not None:
+            ids.add(token_id)
+        elif options.stop_tokens is not None:
+            raise SettingError(f"{token!r} is not one token of this model.", "Use --stop for a stop string.")
+    return Stops(frozenset(ids), options.stop_strings)
+
+
+def stop_texts(stops: Stops, codec: Codec) -> tuple[str, ...]:
+    """Stop tokens and stop strings as a person reads them."""
+    return (*(codec.token_text(i) for i in sorted(stops.ids)), *stops.strings)

@@ -1,0 +1,216 @@
+"""A backend without tensors: two small tables in place of networks, in plain Python.
+
+It does everything that a real backend does (caches, drafting, verification, rollback), so the loop, the
+statistics, the worker and the screen can be tested and shown without a model. `follow_text` makes a
+Markov chain of a text, and `ScriptedBackend` decodes any pair of tables. Knows no words.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from eagle3chat.engine.backend import Verdict
+from eagle3chat.engine.sampling import Sampling, choose, filtered, gumbel, softmax
+
+Table = Callable[[Sequence[int]], Sequence[float]]
+"""The tokens before a position -> logits of the token there."""
+
+RUNNERS_UP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedDraft:
+    """Proposals: ids and their draft probabilities."""
+
+    drafted: tuple[int, ...]  # [K]
+    draft_p: tuple[float, ...]  # [K]
+
+    @property
+    def chain(self) -> int:
+        """K."""
+        return len(self.drafted)
+
+
+class ScriptedBackend:
+    """Decodes with tables.
+
+    Args:
+        target: Logits [V] from the tokens before.
+        draft: Logits [Vd] from the tokens before; None: no draft.
+        draft_ids: [Vd] target id of each draft id.
+        capacity: Positions.
+        max_chain: Longest chain.
+        seconds: Least wall time of a round, so that a screen has something to show.
+        chunk: Tokens a prefill step caches.
+    """
+
+    def __init__(
+        self,
+        target: Table,
+        draft: Table | None,
+        draft_ids: Sequence[int],
+        *,
+        capacity: int = 512,
+        max_chain: int = 8,
+        seconds: float = 0.0,
+        chunk: int = 64,
+    ) -> None:
+        self._target = target
+        self._draft = draft
+        self._draft_ids = tuple(draft_ids)
+        self._capacity = capacity
+        self._max_chain = max_chain if draft else 0
+        self._seconds = seconds
+        self._chunk = chunk
+        self._cached: list[int] = []  # tokens in the caches
+        self._rows: list[int] = []  # tokens of the last verification
+        self._anchor: int | None = None
+
+    @property
+    def capacity(self) -> int:
+        """Positions."""
+        return self._capacity
+
+    @property
+    def max_chain(self) -> int:
+        """Longest chain; 0 without a draft."""
+        return self._max_chain
+
+    @property
+    def cached(self) -> tuple[int, ...]:
+        """The tokens that the caches hold, for tests."""
+        return tuple(self._cached)
+
+    def prefill(self, tokens: Sequence[int], keep: int) -> Iterator[int]:
+        """Cache tokens[:-1], see Backend.prefill."""
+        assert 0 <= keep <= max(0, len(tokens) - 2)
+        assert list(tokens[:keep]) == self._cached[:keep], "kept rows stand for other tokens"
+        del self._cached[keep:]
+        self._anchor = None
+        while len(self._cached) < len(tokens) - 1:
+            start = len(self._cached)
+            self._cached.extend(tokens[start : min(start + self._chunk, len(tokens) - 1)])
+            yield len(self._cached)
+        self._anchor = tokens[-1]
+
+    def draft(self, chain: int, sampling: Sampling) -> ScriptedDraft:
+        """K proposals; none when the prompt has one token, as a head without a feature."""
+        assert self._anchor is not None and 0 <= chain <= self._max_chain
+        if self._draft is None or not self._cached:
+            return ScriptedDraft((), ())
+        context = [*self._cached, self._anchor]
+        drafted: list[int] = []
+        probabilities: list[float] = []
+        for _ in range(chain):
+            p = softmax([x / (sampling.temperature or 1.0) for x in self._draft(context)])
+            best = self._propose(p, len(context), sampling)
+            drafted.append(self._draft_ids[best])
+            probabilities.append(p[best])
+            context.append(drafted[-1])
+        return ScriptedDraft(tuple(drafted), tuple(probabilities))
+
+    def _propose(self, p: Sequence[float], position: int, sampling: Sampling) -> int:
+        """argmax(log q / sharpness + noise), the noise of the mapped target ids; greedy: argmax."""
+        if sampling.temperature == 0.0:
+            return max(range(len(p)), key=p.__getitem__)
+
+        def score(i: int) -> float:
+            log_q = math.log(p[i]) if p[i] > 0.0 else -math.inf
+            return log_q / sampling.sharpness + gumbel(sampling.seed, position, self._draft_ids[i])
+
+        return max(range(len(p)), key=score)
+
+    def verify(self, draft: ScriptedDraft, sampling: Sampling) -> Verdict:
+        """Judge the anchor's row and each drafted token's."""
+        assert self._anchor is not None
+        started = time.perf_counter()
+        self._rows = [self._anchor, *draft.drafted]
+        assert len(self._cached) + len(self._rows) <= self._capacity, "a row past the caches"
+        chosen: list[int] = []
+        distributions: list[list[float]] = []
+        margins: list[float] = []
+        for i in range(len(self._rows)):
+            context = [*self._cached, *self._rows[: i + 1]]
+            logits = self._target(context)
+            chosen.append(choose(logits, len(context), sampling))
+            scaled = filtered(logits, sampling)
+            distributions.append(softmax(scaled))
+            margins.append(margin(scaled, len(context), sampling))
+        time.sleep(max(0.0, self._seconds - (time.perf_counter() - started)))
+        return Verdict(
+            drafted=draft.drafted,
+            draft_p=draft.draft_p,
+            target_p=tuple(p[token] for p, token in zip(distributions, draft.drafted, strict=False)),
+            chosen=tuple(chosen),
+            chosen_p=tuple(p[token] for p, token in zip(distributions, chosen, strict=True)),
+            runners_up=tuple(most_probable(p) for p in distributions),
+            margin=tuple(margins),
+        )
+
+    def commit(self, accepted: int, anchor: int) -> None:
+        """Keep the first accepted + 1 rows."""
+        self._cached.extend(self._rows[: accepted + 1])
+        self._rows = []
+        self._anchor = anchor
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def most_probable(p: Sequence[float]) -> tuple[tuple[int, float], ...]:
+    """The most probable tokens of a distribution, at most four, none with probability 0."""
+    order = sorted(range(len(p)), key=lambda i: -p[i])[:RUNNERS_UP]
+    return tuple((i, p[i]) for i in order if p[i] > 0.0)
+
+
+def margin(scaled: Sequence[float], position: int, sampling: Sampling) -> float:
+    """By how much the chosen token won: best minus second of logits + noise (greedy: of logits)."""
+    noisy = sampling.temperature > 0.0
+    values = sorted(
+        x + gumbel(sampling.seed, position, i) if noisy else x for i, x in enumerate(scaled) if x > -math.inf
+    )
+    return values[-1] - values[-2] if len(values) > 1 else math.inf
+
+
+def follow_text(tokens: Sequence[int], vocab_size: int, *, sharp: float = 4.0, order: int = 2) -> Table:
+    """A Markov chain over a text: after the last `order` tokens (fewer where unseen) what followed them there.
+
+    Args:
+        tokens: The text; followed as a ring.
+        vocab_size: V.
+        sharp: Logits of seen followers are log(count) + sharp; all others lie about 0.
+    """
+    followers: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+    ring = [*tokens, *tokens[:order]]
+    for size in range(1, order + 1):
+        for i in range(len(ring) - size):
+            followers[tuple(ring[i : i + size])][ring[i + size]] += 1
+    starts = Counter({tokens[0]: 1})
+
+    def logits(context: Sequence[int]) -> Sequence[float]:
+        seen = next((f for s in range(order, 0, -1) if (f := followers.get(tuple(context[-s:])))), starts)
+        row = [-8.0] * vocab_size
+        for token, count in seen.items():
+            row[token] = math.log(count) + sharp
+        return row
+
+    return logits
+
+
+def blurred(table: Table, *, share: float, seed: int, draft_ids: Sequence[int]) -> Table:
+    """A draft's view of a target table: its logits at `draft_ids`, wrong in about `share` of the contexts."""
+
+    def logits(context: Sequence[int]) -> Sequence[float]:
+        full = table(context)
+        row = [full[i] for i in draft_ids]
+        chance = random.Random(f"{seed} {tuple(context[-3:])}")
+        if chance.random() < share:
+            row[chance.randrange(len(row))] = max(row) + 1.0
+        return row
+
+    return logits

@@ -1,0 +1,100 @@
+"""The scripted pair: a small text, its tokens, and a chain that talks like it. For demos, tests and the screen.
+
+Words of the text are tokens of their own; any other text is spelt in bytes, so a prompt may say anything.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers.processors import ByteLevel as ByteLevelProcessor
+
+from eagle3chat.engine.events import Info
+from eagle3chat.engine.pair import Pair, choose_stops, stop_texts
+from eagle3chat.engine.requests import PairOptions
+from eagle3chat.engine.scripted import ScriptedBackend, blurred, follow_text
+from eagle3chat.engine.text import Codec
+from eagle3chat.templates import affix_template, load_template
+
+CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+STORY = """A small draft head reads what the big model felt and guesses the next few words.
+The big model looks at all of the guesses in one pass. It keeps the words that it would have said and
+drops the first one that it would not. Then it says its own word and the draft head guesses again.
+
+The text is the text that the big model alone would have written, only sooner. When the guesses are good
+the words come three or four at a time. When the guesses are bad the big model still says one word in
+every pass, so nothing is lost.
+
+A few things help the draft head guess well:
+
+- plain prose, and code that repeats itself
+- a low temperature, so the big model does what one would expect
+- a chain that is not too long
+
+```python
+for word in guesses:
+    if word != target.choose():
+        break
+    keep(word)
+```
+
+That is all there is to it. ✓"""
+
+
+def story_tokens() -> list[str]:
+    """The text cut into words with the space before them, and punctuation."""
+    return re.findall(r" ?\w+| ?[^\w\s]|\s+", STORY)
+
+
+def story_tokenizer() -> Tokenizer:
+    """Byte-level: 3 control tokens, 256 bytes, then the words of the story."""
+    byte = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    words = sorted({byte.pre_tokenize_str(word)[0][0] for word in story_tokens()})
+    names = [*CONTROLS, *sorted(pre_tokenizers.ByteLevel.alphabet()), *words]
+    vocab = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = byte
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = ByteLevelProcessor(trim_offsets=False)
+    tokenizer.add_special_tokens(list(CONTROLS))
+    return tokenizer
+
+
+def open_scripted(options: PairOptions) -> Pair:
+    """The scripted pair under the given options; the bundle, device and dtype of the options do not matter."""
+    tokenizer = story_tokenizer()
+    codec = Codec(tokenizer)
+    byte = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    story = [tokenizer.token_to_id(byte.pre_tokenize_str(word)[0][0]) for word in story_tokens()]
+    vocab_size = tokenizer.get_vocab_size()
+    end = tokenizer.token_to_id("<|im_end|>")
+    target = follow_text([*story, end], vocab_size)
+    draft_ids = sorted({*story, end})
+    draft = blurred(target, share=0.25, seed=1, draft_ids=draft_ids)
+    backend = ScriptedBackend(
+        target, draft, draft_ids, capacity=options.context or 4096, max_chain=8, seconds=options.script_seconds
+    )
+    if options.chat_prefix is not None or options.chat_suffix is not None:
+        template = affix_template(options.chat_prefix or "", options.chat_suffix or "")
+    else:
+        template = load_template(options.template or "chatml")
+    stops = choose_stops(options, (end,), template, codec)
+    info = Info(
+        model="scripted",
+        draft="scripted draft",
+        family="scripted",
+        backend="scripted",
+        device="none",
+        dtype="none",
+        template=template.name,
+        capacity=backend.capacity,
+        max_chain=backend.max_chain,
+        default_chain=3,
+        unavailable="",
+        stops=stop_texts(stops, codec),
+        load_seconds=0.0,
+        memory_bytes=0,
+    )
+    bos_id = -1 if options.bos_id is None else options.bos_id
+    return Pair(backend, codec, template, stops, bos_id, info)
