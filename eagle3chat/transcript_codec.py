@@ -1,0 +1,232 @@
+"""The values of a transcript and how each becomes one JSON object and back.
+
+A transcript is read as a `Conversation`. Its records are objects with a "type" and, last, the "turn"
+(user messages so far): header, message, rounds, reply, settings, pair, note. Rounds are kept in columns: one
+array a field of `Round`, one entry a round, and each token as [id, text, draft_p, target_p], so that they can
+be shown again without a tokenizer. Knows no files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from eagle3chat.engine.errors import SettingError
+from eagle3chat.engine.events import Finished, Info, Round, Token
+from eagle3chat.engine.requests import Controls, Message
+
+FORMAT = 1
+Record = dict[str, Any]  # one line of the file
+Damaged = (KeyError, TypeError, ValueError, OverflowError, RecursionError, SettingError)
+"""What reading a damaged record may raise."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PairName:
+    """The pair that wrote a reply, as far as a transcript needs it."""
+
+    model: str = ""
+    draft: str = ""
+    family: str = ""
+    backend: str = ""
+    device: str = ""
+    dtype: str = ""
+    template: str = ""
+    bundle: str = ""  # the directory it was opened from
+
+    @classmethod
+    def of(cls, info: Info, bundle: str = "") -> PairName:
+        """The name of an open pair."""
+        same = {f.name: getattr(info, f.name) for f in fields(cls) if f.name != "bundle"}
+        return cls(**same, bundle=bundle)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first record: what was known when the conversation began."""
+
+    id: str
+    created: str  # ISO 8601, UTC
+    version: str = ""  # of eagle3chat
+    pair: PairName = field(default_factory=PairName)
+    controls: Controls = field(default_factory=Controls)  # chain, sampling and seed at the start
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message of the user, or the system message."""
+
+    role: Literal["system", "user"]
+    text: str
+    at: str = ""  # ISO 8601, UTC
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply with its rounds. Without `finished` it is partial: what its rounds say is all there is."""
+
+    text: str
+    token_ids: tuple[int, ...]  # without the stop token that ended it
+    rounds: tuple[Round, ...]
+    finished: Finished | None
+    controls: Controls
+    pair: PairName
+    at: str = ""  # of its end
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that happened beside the messages: the worker died, the model was changed."""
+
+    kind: str
+    text: str
+    at: str = ""
+
+
+Turn = Said | Reply | Note
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A transcript as it was read."""
+
+    header: Header
+    turns: tuple[Turn, ...]
+    controls: Controls  # in force at the end
+    skipped: int  # damaged lines that were left out
+
+    @property
+    def system(self) -> str:
+        """The system message in force at the end; empty: none."""
+        return next((t.text for t in reversed(self.turns) if isinstance(t, Said) and t.role == "system"), "")
+
+    @property
+    def user_turns(self) -> int:
+        """How many messages the user sent."""
+        return sum(isinstance(t, Said) and t.role == "user" for t in self.turns)
+
+
+def reply_ids(rounds: Sequence[Round], finished: Finished | None) -> tuple[int, ...]:
+    """The token ids of a reply, without the stop token that ended it."""
+    tokens = [token for r in rounds for token in r.tokens]
+    if finished is not None and finished.reason == "stop" and tokens and tokens[-1].text == finished.stop:
+        tokens.pop()
+    return tuple(token.id for token in tokens)
+
+
+def reply_text(rounds: Sequence[Round], finished: Finished | None) -> str:
+    """The text of a reply."""
+    return "".join(r.text for r in rounds) + ("" if finished is None else finished.text)
+
+
+def to_messages(conversation: Conversation, info: Info | None = None) -> tuple[Message, ...]:
+    """The conversation as the messages of the next request, the system message first.
+
+    A user message without a word of reply is left out, since templates want turns to alternate; of several
+    replies to one message the last counts. Replies carry their token ids when `info` names the model that
+    wrote them.
+    """
+    pairs: list[tuple[Message, Message | None]] = []
+    for turn in conversation.turns:
+        match turn:
+            case Said(role="user", text=text):
+                pairs.append((Message("user", text), None))
+            case Reply() if pairs and (turn.text or turn.token_ids):
+                same = info is not None and (turn.pair.model, turn.pair.family) == (info.model, info.family)
+                answer = Message("assistant", turn.text, turn.token_ids if same else None)
+                pairs[-1] = (pairs[-1][0], answer)
+    head = (Message("system", conversation.system),) if conversation.system else ()
+    return head + tuple(m for user, answer in pairs if answer is not None for m in (user, answer))
+
+
+def encode(record: Record) -> bytes:
+    """One line. ASCII only: control codes of model text do not reach a terminal that shows the file."""
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Record:
+    """The record on a line; NUL bytes around it (a file system's gap after a power cut) are dropped.
+
+    Raises:
+        ValueError: The line is not a JSON object.
+    """
+    record = json.loads(line.strip(b"\0 \t\r\n"))
+    if not isinstance(record, dict):
+        raise ValueError("not an object")
+    return record
+
+
+def pack_rounds(rounds: Sequence[Round]) -> Record:
+    """Rounds as columns. A column that holds nothing but its field's default is left out."""
+    columns = {f.name: [plain(getattr(r, f.name)) for r in rounds] for f in fields(Round)}
+    defaults = {f.name: f.default for f in fields(Round) if f.default is not MISSING}
+    return {k: v for k, v in columns.items() if k not in defaults or any(x != defaults[k] for x in v)}
+
+
+def unpack_rounds(record: Record) -> tuple[Round, ...]:
+    """The rounds of a record.
+
+    Raises:
+        KeyError, TypeError, ValueError: The record is damaged.
+    """
+    names = [f.name for f in fields(Round) if f.name in record]
+    rows = zip(*(record[name] for name in names), strict=True)
+    return tuple(revive(Round, dict(zip(names, row, strict=True))) for row in rows)
+
+
+def plain(value: object) -> Any:
+    """A frozen value as JSON: dataclasses become objects, tokens and tuples arrays."""
+    if isinstance(value, Token):
+        return [getattr(value, f.name) for f in fields(value)]
+    if isinstance(value, tuple):
+        return [plain(x) for x in value]
+    if is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    return value
+
+
+def revive(kind: type[T], value: Any) -> T:
+    """A frozen value from its JSON: the inverse of `plain`. Unknown keys are ignored.
+
+    Raises:
+        TypeError, ValueError: The JSON does not fit the type.
+    """
+    result: T = _revive(kind, value)
+    return result
+
+
+def _revive(hint: Any, value: Any) -> Any:
+    if hint is float and type(value) in (int, float):
+        return float(value)
+    if hint in (int, str, bool, NoneType):
+        if type(value) is hint:
+            return value
+    elif get_origin(hint) is Literal:
+        if value in get_args(hint):
+            return value
+    elif get_origin(hint) is tuple:
+        if isinstance(value, list):
+            return tuple(_revive(get_args(hint)[0], x) for x in value)
+    elif get_origin(hint) in (Union, UnionType):
+        parts = get_args(hint)
+        if value is None and NoneType in parts:
+            return None
+        return _revive(next(p for p in parts if p is not NoneType), value)
+    elif isinstance(hint, type) and is_dataclass(hint):
+        hints = _hints(hint)
+        if hint is Token and isinstance(value, list):
+            value = dict(zip(hints, value, strict=False))
+        if isinstance(value, dict):
+            return hint(**{name: _revive(hints[name], x) for name, x in value.items() if name in hints})
+    raise ValueError(f"not a {hint}")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)  # of a dataclass: its fields, in order

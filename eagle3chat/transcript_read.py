@@ -1,0 +1,244 @@
+"""Reading transcripts: a whole one, the list of all, one by its name.
+
+Whatever a crash, a power cut or a hand left in a file, what can be read is read and the rest counted.
+Nothing here writes or locks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from eagle3chat.engine.errors import TranscriptError
+from eagle3chat.engine.events import Finished, Round
+from eagle3chat.engine.requests import Controls
+from eagle3chat.transcript_codec import (
+    FORMAT,
+    Conversation,
+    Damaged,
+    Header,
+    Note,
+    PairName,
+    Record,
+    Reply,
+    Said,
+    Turn,
+    decode,
+    reply_ids,
+    reply_text,
+    revive,
+    unpack_rounds,
+)
+
+HEAD_LINES = 16  # the first user message is among them
+LINE_LIMIT = 1 << 20  # bytes of a line that a listing reads
+TAIL = 4096  # bytes at the end of a file that a listing reads
+TITLE = 80  # characters
+TURN = re.compile(rb',"turn":(\d+)}\n')
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A transcript in a list."""
+
+    id: str
+    path: Path
+    created: str  # ISO 8601, UTC
+    modified: str  # ISO 8601, UTC
+    model: str
+    title: str  # first line of the first user message, uncleaned
+    turns: int  # user messages
+    size: int  # bytes
+
+
+def default_directory() -> Path:
+    """Where transcripts live."""
+    from platformdirs import user_data_path
+
+    return user_data_path("eagle3chat") / "transcripts"
+
+
+def load(path: Path) -> Conversation:
+    """Read a transcript.
+
+    Raises:
+        TranscriptError: It cannot be read, is no transcript, or was written by a newer version.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise TranscriptError(f"The transcript {path} cannot be read: {error.strerror}.") from error
+    reader = _Reader(path)
+    for line in lines:
+        if line:
+            reader.take(line)
+    return reader.conversation()
+
+
+class _Reader:
+    """Puts records together. A reply stands where its first round stands; notes may fall into it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.header: Header | None = None
+        self.pair = PairName()
+        self.controls = Controls()
+        self.turns: list[Turn] = []
+        self.rounds: list[Round] = []  # of the reply that is not complete
+        self.reply_at = 0  # its place among the turns
+        self.skipped = 0
+
+    def take(self, line: bytes) -> None:
+        try:
+            self._record(decode(line))
+        except Damaged:
+            self.skipped += 1
+
+    def _record(self, record: Record) -> None:
+        match record["type"]:
+            case "header":
+                self._header(record)
+            case "message":
+                said = revive(Said, record)
+                self._end_partial()
+                self.turns.append(said)
+            case "rounds":
+                self._rounds(unpack_rounds(record))
+            case "reply":
+                self._reply(record)
+            case "note":
+                self.turns.append(revive(Note, record))
+            case "settings":
+                self.controls = revive(Controls, record["controls"])
+            case "pair":
+                self.pair = revive(PairName, record["pair"])
+
+    def _header(self, record: Record) -> None:
+        if type(record["format"]) is not int:
+            raise ValueError("no format number")
+        if record["format"] > FORMAT:
+            raise TranscriptError(
+                f"The transcript {self.path} has format {record['format']}, and this eagle3chat reads up to {FORMAT}.",
+                "Update eagle3chat to read it.",
+            )
+        header = revive(Header, record)
+        self.header, self.pair, self.controls = header, header.pair, header.controls
+
+    def _rounds(self, rounds: tuple[Round, ...]) -> None:
+        for r in rounds:
+            if self.rounds and r.index <= self.rounds[-1].index:  # a second reply to the same message
+                self._end_partial()
+            if not self.rounds:
+                self.reply_at = len(self.turns)
+            self.rounds.append(r)
+
+    def _reply(self, record: Record) -> None:
+        finished = revive(Finished, record["finished"])
+        controls = revive(Controls, record["controls"])
+        ids = revive(_Ids, record).token_ids
+        said = revive(_Text, record)
+        if not self.rounds:
+            self.reply_at = len(self.turns)
+        reply = Reply(said.text, ids, tuple(self.rounds), finished, controls, self.pair, said.at)
+        self.turns.insert(self.reply_at, reply)
+        self.rounds = []
+
+    def _end_partial(self) -> None:
+        if self.rounds:
+            rounds = tuple(self.rounds)
+            reply = Reply(reply_text(rounds, None), reply_ids(rounds, None), rounds, None, self.controls, self.pair)
+            self.turns.insert(self.reply_at, reply)
+            self.rounds = []
+
+    def conversation(self) -> Conversation:
+        self._end_partial()
+        if self.header is None and not self.turns:
+            raise TranscriptError(f"{self.path} is not a transcript of eagle3chat.")
+        header = self.header or Header(self.path.stem, "")
+        return Conversation(header, tuple(self.turns), self.controls, self.skipped)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    text: str
+    at: str = ""
+
+
+def list_transcripts(directory: Path | None = None) -> list[Summary]:
+    """All transcripts of a directory, the one written last first. Reads the two ends of each file."""
+    summaries = []
+    try:
+        with os.scandir(directory or default_directory()) as entries:
+            for entry in entries:
+                if entry.name.endswith(".jsonl") and (summary := _summary(Path(entry.path))) is not None:
+                    summaries.append((entry.stat().st_mtime_ns, summary))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise TranscriptError(f"The transcripts cannot be listed: {error}.") from error
+    return [summary for _, summary in sorted(summaries, key=lambda pair: (pair[0], pair[1].id), reverse=True)]
+
+
+def _summary(path: Path) -> Summary | None:
+    """None: not a transcript, or gone meanwhile."""
+    try:
+        with path.open("rb") as file:
+            head = [file.readline(LINE_LIMIT) for _ in range(HEAD_LINES)]
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL))
+            tail = file.read(TAIL)
+            modified = os.fstat(file.fileno()).st_mtime
+    except OSError:
+        return None
+    reader = _Reader(path)
+    for line in filter(None, head):
+        try:
+            reader.take(line)
+        except TranscriptError:  # a newer format: shown, as far as it can be
+            reader.header = Header(path.stem, "")
+        if any(isinstance(turn, Said) and turn.role == "user" for turn in reader.turns):
+            break
+    if reader.header is None and not reader.turns:
+        return None
+    texts = [turn.text for turn in reader.turns if isinstance(turn, Said) and turn.role == "user"]
+    numbers = TURN.findall(tail)
+    return Summary(
+        id=path.stem,
+        path=path,
+        created=reader.header.created if reader.header else "",
+        modified=datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds"),
+        model=reader.pair.model,
+        title=texts[0].strip().split("\n")[0][:TITLE] if texts else "",
+        turns=int(numbers[-1]) if numbers else len(texts),
+        size=size,
+    )
+
+
+def find(reference: str, directory: Path | None = None) -> Path:
+    """The transcript named by an id, the start of one, a file, or "last".
+
+    Raises:
+        TranscriptError: None or several fit.
+    """
+    directory = directory or default_directory()
+    if reference.endswith(".jsonl") and Path(reference).is_file():
+        return Path(reference)
+    if reference == "last":
+        summaries = list_transcripts(directory)
+        if not summaries:
+            raise TranscriptError(f"There is no transcript in {directory} yet.")
+        return summaries[0].path
+    names = sorted(path.stem for path in directory.glob("*.jsonl"))
+    fits = [name for name in names if name == reference] or [name for name in names if name.startswith(reference)]
+    if len(fits) == 1 and reference:
+        return directory / f"{fits[0]}.jsonl"
+    what = f"{len(fits)} transcripts begin" if fits else "No transcript begins"
+    raise TranscriptError(f'{what} with "{reference}".', "List them with: eagle3chat transcripts")
