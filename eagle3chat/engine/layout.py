@@ -1,0 +1,175 @@
+"""Which tensors a bundle's target and draft consist of: names, shapes and types, from the configs alone.
+
+Target names are Hugging Face's; a quantised module X has X.weight U32 [N, K*bits/32], X.scales and X.biases
+[N, K/g] (MLX affine, first column in the lowest bits). Draft names are canonical (`draft_tensors`).
+Knows no files: it judges (dtype, shape) by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from eagle3chat.engine.config import DraftConfig, Quantization, TargetConfig
+
+Shape = tuple[int, ...]
+DENSE = ("F32", "F16", "BF16")
+BITS = (2, 3, 4, 5, 6, 8)
+GROUPS = (32, 64, 128)
+TARGET_IDS = "target_ids"
+
+
+class Described(Protocol):
+    """Anything with a type and a shape."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> Shape: ...
+
+
+def target_modules(config: TargetConfig) -> Iterator[tuple[str, int, int]]:
+    """Module path, N and K of every matrix of a target; each may be quantised."""
+    width, inner, head = config.hidden_size, config.intermediate_size, config.head_dim
+    yield "model.embed_tokens", config.vocab_size, width
+    for index in range(config.num_layers):
+        layer = f"model.layers.{index}"
+        yield f"{layer}.self_attn.q_proj", config.num_heads * head, width
+        yield f"{layer}.self_attn.k_proj", config.num_kv_heads * head, width
+        yield f"{layer}.self_attn.v_proj", config.num_kv_heads * head, width
+        yield f"{layer}.self_attn.o_proj", width, config.num_heads * head
+        yield f"{layer}.mlp.gate_proj", inner, width
+        yield f"{layer}.mlp.up_proj", inner, width
+        yield f"{layer}.mlp.down_proj", width, inner
+    if not config.tie_embeddings:
+        yield "lm_head", config.vocab_size, width
+
+
+def target_vectors(config: TargetConfig) -> Iterator[tuple[str, Shape]]:
+    """Name and shape of every tensor of a target that is never quantised."""
+    width, head = config.hidden_size, config.head_dim
+    for index in range(config.num_layers):
+        layer = f"model.layers.{index}"
+        yield f"{layer}.input_layernorm.weight", (width,)
+        yield f"{layer}.post_attention_layernorm.weight", (width,)
+        if config.qk_norm:
+            yield f"{layer}.self_attn.q_norm.weight", (head,)
+            yield f"{layer}.self_attn.k_norm.weight", (head,)
+        if config.attention_bias:
+            yield f"{layer}.self_attn.q_proj.bias", (config.num_heads * head,)
+            yield f"{layer}.self_attn.k_proj.bias", (config.num_kv_heads * head,)
+            yield f"{layer}.self_attn.v_proj.bias", (config.num_kv_heads * head,)
+    yield "model.norm.weight", (width,)
+
+
+def draft_tensors(config: DraftConfig) -> dict[str, Shape]:
+    """Name and shape of every tensor of a draft in canonical form, `target_ids` included; the embedding not."""
+    width, inner, head, tapped = (
+        config.hidden_size,
+        config.intermediate_size,
+        config.head_dim,
+        config.target_hidden_size,
+    )
+    queries, keys = config.num_heads * head, config.num_kv_heads * head
+    attention = "layers.0.self_attn"
+    tensors: dict[str, Shape] = {
+        "fc.weight": (width, len(config.taps) * tapped),
+        f"{attention}.q_proj.weight": (queries, 2 * width),
+        f"{attention}.k_proj.weight": (keys, 2 * width),
+        f"{attention}.v_proj.weight": (keys, 2 * width),
+        f"{attention}.o_proj.weight": (width, queries),
+        "layers.0.input_layernorm.weight": (width,),
+        "layers.0.hidden_norm.weight": (width,),
+        "layers.0.post_attention_layernorm.weight": (width,),
+        "layers.0.mlp.gate_proj.weight": (inner, width),
+        "layers.0.mlp.up_proj.weight": (inner, width),
+        "layers.0.mlp.down_proj.weight": (width, inner),
+        "norm.weight": (width,),
+        TARGET_IDS: (config.draft_vocab_size,),
+    }
+    if config.own_head:
+        tensors["lm_head.weight"] = (config.draft_vocab_size, width)
+    if config.attention_bias:
+        tensors |= {f"{attention}.{n}_proj.bias": (queries if n == "q" else keys,) for n in "qkv"}
+    if config.qk_norm:
+        tensors |= {f"{attention}.{n}_norm.weight": (head,) for n in "qk"}
+    if config.fc_norm:
+        tensors |= {f"fc_norm.{i}.weight": (tapped,) for i in range(len(config.taps))}
+    if config.norm_before_fc:
+        tensors["input_norm.weight"] = (len(config.taps) * tapped,)
+    return tensors
+
+
+def group_and_bits(quantization: Quantization, module: str) -> tuple[int, int]:
+    """Group size and bits of a quantised module."""
+    for path, group, bits in quantization.overrides:
+        if path == module:
+            return group, bits
+    return quantization.group_size, quantization.bits
+
+
+def problem_in_target(tensors: Mapping[str, Described], config: TargetConfig, quantization: Quantization | None) -> str:
+    """What is wrong with a target's tensors, as a clause that names the first bad one; empty: nothing."""
+    known: set[str] = set()
+    for module, rows, columns in target_modules(config):
+        known |= {f"{module}.{part}" for part in ("weight", "scales", "biases")}
+        problem = _problem_in_module(tensors, module, rows, columns, quantization)
+        if problem:
+            return problem
+    for name, shape in target_vectors(config):
+        known.add(name)
+        problem = _problem(tensors, name, shape, DENSE)
+        if problem:
+            return problem
+    return _unknown(tensors, known)
+
+
+def problem_in_draft(tensors: Mapping[str, Described], config: DraftConfig, vocab_size: int) -> str:
+    """What is wrong with a draft's tensors, as a clause that names the first bad one; empty: nothing."""
+    expected = draft_tensors(config)
+    if config.own_embedding:
+        expected["embed_tokens.weight"] = (vocab_size, config.hidden_size)
+    for name, shape in expected.items():
+        problem = _problem(tensors, name, shape, ("I64",) if name == TARGET_IDS else DENSE)
+        if problem:
+            return problem
+    return _unknown(tensors, set(expected))
+
+
+def _problem_in_module(
+    tensors: Mapping[str, Described], module: str, rows: int, columns: int, quantization: Quantization | None
+) -> str:
+    weight = f"{module}.weight"
+    if f"{module}.scales" not in tensors:
+        if f"{module}.biases" in tensors:
+            return f"the tensor {module}.scales is missing beside {module}.biases"
+        return _problem(tensors, weight, (rows, columns), DENSE)
+    if quantization is None:
+        return f"the tensor {module}.scales is quantised, but no quantisation is declared"
+    group, bits = group_and_bits(quantization, module)
+    if bits not in BITS or group not in GROUPS:
+        return f"{module} is quantised to {bits} bits in groups of {group}, which is not a known form"
+    if columns % group:
+        return f"{module} has {columns} columns, which groups of {group} do not divide"
+    groups = (rows, columns // group)
+    return (
+        _problem(tensors, weight, (rows, columns * bits // 32), ("U32",))
+        or _problem(tensors, f"{module}.scales", groups, DENSE)
+        or _problem(tensors, f"{module}.biases", groups, DENSE)
+    )
+
+
+def _problem(tensors: Mapping[str, Described], name: str, shape: Shape, dtypes: tuple[str, ...]) -> str:
+    found = tensors.get(name)
+    if found is None:
+        return f"the tensor {name} is missing"
+    if found.shape != shape:
+        return f"the tensor {name} has the shape {list(found.shape)}, not {list(shape)}"
+    if found.dtype not in dtypes:
+        return f"the tensor {name} has the type {found.dtype}, not {' or '.join(dtypes)}"
+    return ""
+
+
+def _unknown(tensors: Mapping[str, Described], known: set[str]) -> str:
+    unknown = sorted(set(tensors) - known)
+    return f"the tensor {unknown[0]} is not known here" if unknown else ""

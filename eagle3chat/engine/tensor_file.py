@@ -1,0 +1,182 @@
+"""A safetensors file: its header, checked without reading the tensors, and a writer of raw bytes.
+
+Format: u64 little-endian length n, n bytes of JSON (name -> dtype, shape, data_offsets; `__metadata__`
+-> strings), then the tensors, row-major and little-endian, without holes. Plain Python, so that a file can
+be checked without numpy, and so that bfloat16, which numpy lacks, passes through as it is.
+Knows nothing about what the tensors mean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from eagle3chat.engine.errors import BundleError
+
+ITEM_BYTES: Mapping[str, int] = {
+    "BOOL": 1,
+    "U8": 1,
+    "I8": 1,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "U16": 2,
+    "I16": 2,
+    "F16": 2,
+    "BF16": 2,
+    "U32": 4,
+    "I32": 4,
+    "F32": 4,
+    "U64": 8,
+    "I64": 8,
+    "F64": 8,
+}
+HEADER_LIMIT = 100_000_000  # bytes; the format's own limit
+DAMAGED = "Copy or download the file again."
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where one tensor lies. `start` and `end` are bytes from the beginning of the file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    path: Path
+    start: int
+    end: int
+
+    def read(self) -> bytes:
+        """The raw bytes, row-major and little-endian."""
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            data = file.read(self.end - self.start)
+        if len(data) != self.end - self.start:
+            raise BundleError(str(self.path), f"the file ended inside the tensor {self.name}", DAMAGED)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class LazyTensor:
+    """A tensor to be written; `read` gives its raw bytes when its turn comes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    read: Callable[[], Buffer]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFile:
+    """A safetensors file whose header was read and holds together."""
+
+    path: Path
+    tensors: Mapping[str, TensorInfo]
+    metadata: Mapping[str, str]
+
+
+def read_header(path: Path) -> TensorFile:
+    """Read and check the header of a safetensors file.
+
+    Raises:
+        BundleError: The file is missing, is not a safetensors file, or is shorter than its header says.
+    """
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            start = file.read(8)
+            length = int.from_bytes(start, "little")
+            if len(start) < 8 or length > min(HEADER_LIMIT, size - 8):
+                raise BundleError(
+                    str(path), f"not a safetensors file, or cut off: it has {size:,} bytes and no whole header", DAMAGED
+                )
+            raw = file.read(length)
+    except OSError as error:
+        raise BundleError(str(path), f"cannot be read ({error.strerror or error})", "Check the path.") from error
+    try:
+        header = json.loads(raw)
+    except ValueError as error:
+        raise BundleError(str(path), "not a safetensors file: its header is not JSON", DAMAGED) from error
+    if not isinstance(header, dict):
+        raise BundleError(str(path), "not a safetensors file: its header is not an object", DAMAGED)
+    metadata = header.pop("__metadata__", None) or {}
+    tensors = {name: _entry(path, name, entry, 8 + length) for name, entry in header.items()}
+    _check_extent(path, tensors.values(), 8 + length, size)
+    return TensorFile(path, tensors, metadata if isinstance(metadata, dict) else {})
+
+
+def _entry(path: Path, name: str, entry: Any, base: int) -> TensorInfo:
+    try:
+        dtype, shape, (lo, hi) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        numbers = [lo, hi, *shape]
+        well_formed = isinstance(dtype, str) and all(type(n) is int and n >= 0 for n in numbers)
+    except (KeyError, TypeError, ValueError):
+        well_formed = False
+    if not well_formed:
+        raise BundleError(str(path), f"the header's entry for {name} is malformed", DAMAGED)
+    if dtype not in ITEM_BYTES:
+        raise BundleError(str(path), f"the tensor {name} has the unknown type {dtype}", "Use another checkpoint.")
+    if hi - lo != prod(shape) * ITEM_BYTES[dtype]:
+        raise BundleError(str(path), f"the extent of the tensor {name} does not fit its shape {list(shape)}", DAMAGED)
+    return TensorInfo(name, dtype, tuple(shape), path, base + lo, base + hi)
+
+
+def _check_extent(path: Path, tensors: Iterable[TensorInfo], base: int, size: int) -> None:
+    end = base
+    for info in sorted(tensors, key=lambda t: (t.start, t.end)):
+        if info.start != end:
+            how = "overlaps the one before it" if info.start < end else "leaves a hole before it"
+            raise BundleError(str(path), f"the tensor {info.name} {how}", DAMAGED)
+        end = info.end
+    if end > size:
+        raise BundleError(str(path), f"cut off: its header asks for {end:,} bytes, the file has {size:,}", DAMAGED)
+    if end < size:
+        raise BundleError(str(path), f"has {size - end:,} bytes more than its header says", DAMAGED)
+
+
+def write_tensors(
+    path: Path,
+    tensors: Iterable[LazyTensor],
+    metadata: Mapping[str, str] | None = None,
+    written: Callable[[int], None] | None = None,
+) -> None:
+    """Write a safetensors file, one tensor in memory at a time.
+
+    Args:
+        path: The file; replaced when it exists.
+        tensors: In file order; put wide types first where alignment matters.
+        metadata: Strings for `__metadata__`; {"format": "mlx"} unless given.
+        written: Called with the bytes of each tensor once it is in the file.
+    """
+    tensors = tuple(tensors)
+    header: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "mlx"})}
+    end = 0
+    for tensor in tensors:
+        header[tensor.name] = {
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [end, end + tensor.size],
+        }
+        end += tensor.size
+    raw = json.dumps(header, separators=(",", ":")).encode()
+    raw += b" " * (-len(raw) % 8)
+    with path.open("wb") as file:
+        file.write(len(raw).to_bytes(8, "little"))
+        file.write(raw)
+        for tensor in tensors:
+            data = memoryview(tensor.read())
+            assert data.nbytes == tensor.size, f"{tensor.name}: {data.nbytes} bytes, not {tensor.size}"
+            file.write(data)
+            if written is not None:
+                written(tensor.size)
