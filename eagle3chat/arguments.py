@@ -1,0 +1,164 @@
+"""The command line's grammar: every command and flag, with its help.
+
+Flags that were not given are None, so that the settings file and the bundle can speak. Values are only parsed
+here; their ranges are checked where they are used. Imports nothing but argparse and the version.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+from eagle3chat import __version__
+from eagle3chat.engine.errors import SettingError
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage.
+
+        Raises:
+            SettingError: Always.
+        """
+        raise SettingError(f"{message[:1].upper()}{message[1:]}.", f"See {self.prog} --help.")
+
+
+def build_parser() -> Parser:
+    """The parser of `eagle3chat` and its commands. Without a command `command` is "chat"."""
+    parser = Parser(
+        prog="eagle3chat",
+        description="Chat with a local model in the terminal and watch EAGLE-3 speculative decoding work.",
+        epilog="Without a command: the chat. Every flag is told by `eagle3chat COMMAND --help`.",
+    )
+    parser.set_defaults(command="chat")
+    parser.add_argument("--version", action="version", version=f"eagle3chat {__version__}")
+    _add_chat(parser)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    _add_run(_command(commands, "run", "decode one prompt: reply on stdout, report on stderr"))
+    _add_bench(_command(commands, "bench", "compare chains with each other on a list of prompts"))
+    _add_export(_command(commands, "export", "make a bundle of a target and a draft"))
+    _add_transcripts(_command(commands, "transcripts", "list and show saved conversations"))
+    return parser
+
+
+def _command(commands: Any, name: str, text: str) -> Parser:
+    # SUPPRESS: a flag given before the command keeps its value when the command does not repeat it.
+    parser: Parser = commands.add_parser(
+        name, help=text, description=f"{text[:1].upper()}{text[1:]}.", argument_default=argparse.SUPPRESS
+    )
+    parser.set_defaults(command=name)
+    return parser
+
+
+def _add_chat(parser: Parser) -> None:
+    _add_pair(parser)
+    _add_template(parser)
+    _add_sampling(parser, temperature="0 is greedy (default: 0.8)")
+    group = parser.add_argument_group("conversation")
+    _add_reply(group, "most tokens of a reply (default: to the end of the context)")
+    group.add_argument("--resume", nargs="?", const="last", metavar="ID", help="go on with a saved conversation")
+    group.add_argument("-c", "--continue", dest="resume", action="store_const", const="last", help="resume the last")
+    group.add_argument("--no-transcript", action="store_true", help="save nothing")
+    group.add_argument("--theme", metavar="NAME", help="colours of the screen")
+    group.add_argument("--marks", metavar="NAME", help="how the reply shows the kinds of token")
+
+
+def _add_run(parser: Parser) -> None:
+    prompt = parser.add_argument_group("prompt (one of these, else standard input)").add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", metavar="TEXT")
+    prompt.add_argument("--prompt-file", metavar="FILE")
+    _add_pair(parser)
+    _add_template(parser)
+    parser.add_argument("--raw-prompt", action="store_true", help="the prompt as it is, without a template")
+    _add_sampling(parser, temperature="0 is greedy (default: 0)")
+    _add_reply(parser, "most tokens to generate (default: 128)")
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="one JSON document on stdout instead of text")
+    output.add_argument("--trace", metavar="FILE", help="write the rounds as JSONL")
+    output.add_argument("--quiet", action="store_true", help="no report on stderr")
+
+
+def _add_bench(parser: Parser) -> None:
+    _add_pair(parser)
+    _add_template(parser)
+    _add_sampling(parser, temperature="0 is greedy (default: 0)", chain=False)
+    _add_reply(parser, "tokens of each reply at most (default: 96)")
+    group = parser.add_argument_group("measurement")
+    group.add_argument("--chains", metavar="K,K,...", type=_integers, help="chains to compare (default: 0,2,3)")
+    group.add_argument("--prompts", metavar="FILE", help="JSONL with id, kind, prompt (default: the packaged ones)")
+    group.add_argument("--limit", metavar="N", type=int, help="only the first N prompts")
+    group.add_argument("--repeat", metavar="R", type=int, help="decode everything R times (default: 1)")
+    group.add_argument("--json", action="store_true", help="only the JSON document")
+
+
+def _add_export(parser: Parser) -> None:
+    parser.add_argument("--target", required=True, metavar="PATH", help="a GGUF file or a Hugging Face directory")
+    parser.add_argument("--draft", metavar="PATH", help="an EAGLE-3 head: SpecForge, speculators or alike")
+    parser.add_argument("--output-dir", required=True, metavar="DIR", help="the bundle to write")
+    parser.add_argument("--name", metavar="NAME", help="the target's name as shown")
+    parser.add_argument("--chain", metavar="K", type=int, help="default chain (default: 3)")
+    parser.add_argument("--max-prefill", metavar="N", type=int, help="largest prefill chunk (default: 512)")
+    parser.add_argument("--taps", metavar="B,B,B", type=_integers, help="tap boundaries (default: what the draft says)")
+    parser.add_argument("--template", metavar="NAME", help="built-in template, or model")
+
+
+def _add_transcripts(parser: Parser) -> None:
+    parser.set_defaults(action="list", id=None)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    for name, text in (("list", "the saved conversations"), ("show", "print one"), ("path", "where one is saved")):
+        action = actions.add_parser(name, help=text, argument_default=argparse.SUPPRESS)
+        action.set_defaults(action=name)
+        if name != "list":
+            action.add_argument("id", metavar="ID")
+
+
+def _add_pair(parser: Parser) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", metavar="DIR", help="a bundle directory (default: the built-in pair)")
+    group.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "int4"), help="weights")
+    group.add_argument("--backend", choices=("auto", "torch", "mlx", "scripted"))
+    group.add_argument("--device", metavar="NAME", help="cpu, cuda, ... (default: auto)")
+    group.add_argument("--threads", metavar="N", type=int, help="CPU threads")
+    group.add_argument("--context", metavar="N", type=int, help="positions of the context")
+    group.add_argument("--settings", metavar="FILE", help="another settings file")
+
+
+def _add_template(parser: Parser) -> None:
+    group = parser.add_argument_group("template and stops")
+    group.add_argument("--template", metavar="NAME|FILE", help="gemma4, chatml, llama3, model, or a Jinja file")
+    group.add_argument("--chat-prefix", metavar="TEXT", help="before a user's turn, instead of a template")
+    group.add_argument("--chat-suffix", metavar="TEXT", help="after it")
+    group.add_argument("--stop-ids", metavar="ID,ID,...", type=_integers, help="stop token ids instead of the bundle's")
+    group.add_argument("--stop-token", metavar="TOKEN", action="append", help="stop token instead of the template's")
+    group.add_argument("--stop", metavar="STRING", action="append", help="a string that ends the reply")
+    group.add_argument("--bos-id", metavar="ID", type=int, help="-1: none")
+    group.add_argument("--system", metavar="TEXT", help="the system message")
+
+
+def _add_sampling(parser: Parser, *, temperature: str, chain: bool = True) -> None:
+    group = parser.add_argument_group("decoding")
+    if chain:
+        group.add_argument("--chain", metavar="K", type=int, help="drafted tokens a round; 0 is plain decoding")
+    group.add_argument("--temperature", metavar="T", type=float, help=temperature)
+    group.add_argument("--top-k", metavar="N", type=int, help="0 is off")
+    group.add_argument("--top-p", metavar="P", type=float, help="1 is off")
+    group.add_argument("--min-p", metavar="P", type=float, help="0 is off")
+    group.add_argument("--seed", metavar="N", type=int, help="of the noise (default: drawn and reported)")
+    group.add_argument("--sharpness", metavar="S", type=float, help="of the draft's proposals; never changes the text")
+
+
+def _add_reply(parser: Any, text: str) -> None:
+    parser.add_argument("--max-new-tokens", metavar="N", type=int, help=text)
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 0,2,3") from None

@@ -1,0 +1,177 @@
+"""`eagle3chat bench`: measure chains on this machine and print a table; the last line is one JSON document.
+
+Knows streams and words; the figures come from `bench_summary`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from eagle3chat.bench import Plan, Run, load_cases, measure
+from eagle3chat.bench_summary import ChainSummary, summarise, tau_by_kind
+from eagle3chat.engine.errors import SettingError
+from eagle3chat.engine.events import Info
+from eagle3chat.opening import Progress, open_wished
+from eagle3chat.ui.clean import clean_line
+from eagle3chat.wishes import Wishes, flag, read_wishes
+
+CHAINS = (0, 2, 3)
+MAX_NEW_TOKENS = 96
+SHOWN_DIFFERENCES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the figures were measured on."""
+
+    cpu: str
+    cores: int  # that this process may use
+    threads: int | None  # of the tensor library; None: it has none
+    torch: str | None
+
+
+def bench(args: argparse.Namespace) -> int:
+    """Measure and print; the exit code.
+
+    Raises:
+        Eagle3Error: Anything that the person can mend.
+    """
+    wishes = read_wishes(args, max_new_tokens=MAX_NEW_TOKENS)
+    plan = read_plan(args, wishes)
+    # The longest chain is checked against the bundle before it is loaded.
+    pair = open_wished(dataclasses.replace(wishes, chain=max(plan.chains)), sys.stderr)
+    progress = Progress(sys.stderr, quiet=not sys.stderr.isatty())
+    try:
+        runs = list(measure(pair, plan, progress))
+    finally:
+        progress.done()
+        pair.close()
+    summaries = summarise(runs, plan.chains, greedy=plan.sampling.temperature == 0)
+    machine = this_machine()
+    if not flag(args, "json"):
+        for line in table(machine, pair.info, plan, summaries, runs):
+            print(clean_line(line))
+    print(document(machine, pair.info, plan, summaries, runs), flush=True)
+    return 0
+
+
+def read_plan(args: argparse.Namespace, wishes: Wishes) -> Plan:
+    """What the flags ask to measure.
+
+    Raises:
+        SettingError: A number is out of range, a chain is named twice, or the prompts cannot be read.
+    """
+    chains = CHAINS if (given := flag(args, "chains")) is None else given
+    if not chains or min(chains) < 0 or len(set(chains)) < len(chains):
+        raise SettingError("The chains must be different numbers, 0 or more.", "Use --chains 0,2,3 or alike.")
+    counts = {name: flag(args, name) for name in ("repeat", "limit")}
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise SettingError(f"A {name} of {count} measures nothing.", f"Use --{name} 1 or more.")
+    file = flag(args, "prompts")
+    assert wishes.max_new_tokens is not None, "the bench has a default"
+    return Plan(
+        cases=load_cases(Path(file) if file else None, counts["limit"]),
+        chains=chains,
+        repeat=counts["repeat"] or 1,
+        sampling=wishes.sampling,
+        max_new_tokens=wishes.max_new_tokens,
+        system=wishes.system,
+    )
+
+
+def this_machine() -> Machine:
+    """The processor, and the tensor library where one was loaded; asked after the measurement."""
+    torch = sys.modules.get("torch")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Machine(
+        cpu=_cpu_name(),
+        cores=cores,
+        threads=torch.get_num_threads() if torch is not None else None,
+        torch=str(torch.__version__) if torch is not None else None,
+    )
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def table(machine: Machine, info: Info, plan: Plan, summaries: tuple[ChainSummary, ...], runs: list[Run]) -> list[str]:
+    """The lines for people."""
+    library = f", torch {machine.torch}, {machine.threads} threads" if machine.torch else ""
+    sampling = plan.sampling
+    draw = "greedy" if sampling.temperature == 0 else f"temperature {sampling.temperature:g}, seed {sampling.seed}"
+    lines = [
+        f"machine  {machine.cpu}, {machine.cores} cores{library}",
+        f"pair     {info.model} with {info.draft or 'no draft'}, {info.backend} {info.device} {info.dtype}",
+        f"prompts  {len(plan.cases)}, {plan.repeat} x, at most {plan.max_new_tokens} tokens, {draw}",
+        "",
+        "chain   tok/s  median  ms/round   tau   speed-up  of totals   same text  accepted of judged, by place",
+    ]
+    lines += [_row(summary) for summary in summaries]
+    for summary in summaries:
+        for difference in summary.differences[:SHOWN_DIFFERENCES]:
+            gap = "" if difference.gap is None else f", {difference.gap:.4f} logits apart"
+            lines.append(f"differs  chain {difference.chain}, {difference.case}, token {difference.index}{gap}")
+    longest = max(plan.chains)
+    if longest:
+        kinds = ", ".join(f"{kind} {tau:.2f} ({count})" for kind, count, tau in tau_by_kind(runs, longest))
+        lines += ["", f"tau of chain {longest} by kind of prompt (prompts): {kinds}"]
+    return [*lines, ""]
+
+
+def _row(summary: ChainSummary) -> str:
+    acceptance = "  ".join("-" if p is None else f"{p:.3f}" for p in summary.acceptance) or "-"
+    same = "-" if summary.same is None else f"{summary.same} of {summary.runs}"
+    return (
+        f"{summary.chain:5d} {summary.tokens_per_second:7.1f} {summary.median_tokens_per_second:7.1f}"
+        f" {summary.round_ms:9.2f} {summary.tau:5.3f} {_times(summary.speedup_median):>10}"
+        f" {_times(summary.speedup_total):>10} {same:>11}  {acceptance}"
+    )
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def document(machine: Machine, info: Info, plan: Plan, summaries: tuple[ChainSummary, ...], runs: list[Run]) -> str:
+    """The figures as one compact JSON document."""
+    value = {
+        "machine": dataclasses.asdict(machine),
+        "pair": dataclasses.asdict(info),
+        "prompts": len(plan.cases),
+        "repeat": plan.repeat,
+        "max_new_tokens": plan.max_new_tokens,
+        "sampling": dataclasses.asdict(plan.sampling),
+        "chains": [dataclasses.asdict(summary) for summary in summaries],
+        "tau_by_kind": [
+            {"chain": chain, "kind": kind, "prompts": count, "tau": tau}
+            for chain in plan.chains
+            if chain
+            for kind, count, tau in tau_by_kind(runs, chain)
+        ],
+    }
+    return json.dumps(_rounded(value), separators=(",", ":"))
+
+
+def _rounded(value: object) -> object:
+    """The same value with floats to six digits, enough for any figure here."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value

@@ -1,0 +1,66 @@
+"""The `eagle3chat` command: dispatch, and what becomes of errors.
+
+Exit codes: 0; 2 for anything the person can mend, told in one line on stderr; 130 after Ctrl+C; 141 when the
+reader of stdout has gone. Importing this module imports no tensor library, no tokenizer and no screen: each
+command is imported when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from eagle3chat.arguments import build_parser
+from eagle3chat.engine.errors import Eagle3Error
+from eagle3chat.ui.clean import clean_line
+
+MENDABLE = 2
+INTERRUPTED = 130  # 128 + SIGINT
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit code.
+
+    Args:
+        argv: Arguments without the program's name; None: those of this process.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:  # a locale that cannot spell the reply must not end it
+            reconfigure(errors="replace")
+    try:
+        return _dispatch(build_parser().parse_args(argv))
+    except Eagle3Error as error:
+        print(f"eagle3chat: {clean_line(str(error))}", file=sys.stderr)
+        return MENDABLE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more at exit: let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _dispatch(args: argparse.Namespace) -> int:
+    if args.command == "run":
+        from eagle3chat.run_command import run
+
+        return run(args)
+    if args.command == "bench":
+        from eagle3chat.bench_command import bench
+
+        return bench(args)
+    if args.command == "export":
+        from eagle3chat.export_command import export
+
+        return export(args)
+    if args.command == "transcripts":
+        from eagle3chat.transcripts_command import transcripts
+
+        return transcripts(args)
+    from eagle3chat.chat_command import chat
+
+    return chat(args)

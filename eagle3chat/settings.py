@@ -1,0 +1,131 @@
+"""The user's settings file: TOML, every key optional, each checked by name.
+
+    ~/.config/eagle3chat/settings.toml (Linux; elsewhere where platformdirs says)
+
+Flags win over this file, and this file over the bundle. Knows no parser and no engine beyond the ranges of
+its values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from eagle3chat.engine.errors import SettingError
+from eagle3chat.engine.requests import Controls
+from eagle3chat.engine.sampling import Sampling
+
+_DTYPES = ("auto", "float32", "bfloat16", "int4")
+_BACKENDS = ("auto", "torch", "mlx", "scripted")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the settings file says; None where it says nothing."""
+
+    model: str | None = None  # a bundle directory
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    chain: int | None = None
+    max_new_tokens: int | None = None
+    theme: str | None = None  # of the screen
+    marks: str | None = None  # how the reply shows the kinds of token
+    dtype: str | None = None
+    backend: str | None = None
+    device: str | None = None
+    threads: int | None = None
+    template: str | None = None
+    system: str | None = None  # the system message of new conversations
+
+
+_INTS = ("top_k", "chain", "max_new_tokens", "threads")
+_FLOATS = ("temperature", "top_p", "min_p")
+_CHOICES = {"dtype": _DTYPES, "backend": _BACKENDS}
+
+
+def settings_path() -> Path:
+    """Where the settings file is looked for."""
+    from platformdirs import user_config_dir
+
+    return Path(user_config_dir("eagle3chat", appauthor=False)) / "settings.toml"
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """Read a settings file.
+
+    Args:
+        path: The file; None: the user's own, which may be absent.
+
+    Raises:
+        SettingError: The file that was named is missing or unreadable, is not TOML, or holds an unknown key or
+            a value of the wrong type or range. Names the key and the file.
+    """
+    import tomllib
+
+    where = settings_path() if path is None else path
+    try:
+        text = where.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if path is None:
+            return Settings()
+        raise SettingError(f"The settings file {where} does not exist.", "Check the path after --settings.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(
+            f"The settings file {where} cannot be read: {error}.", "Make it a readable UTF-8 file."
+        ) from error
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(
+            f"The settings file {where} is not TOML: {error}.", "Write lines such as chain = 3."
+        ) from error
+    return _checked(table, where)
+
+
+def _checked(table: dict[str, object], where: Path) -> Settings:
+    known = [field.name for field in dataclasses.fields(Settings)]
+    values: dict[str, object] = {}
+    for key, value in table.items():
+        if key not in known:
+            raise SettingError(
+                f"The settings file {where} has an unknown key, {key}.", f"Known keys: {', '.join(known)}."
+            )
+        values[key] = _typed(key, value, where)
+    settings = Settings(**values)  # type: ignore[arg-type]  # each value was checked above
+    _check_ranges(settings, where)
+    return settings
+
+
+def _typed(key: str, value: object, where: Path) -> object:
+    if key in _INTS:
+        fits, wanted = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+    elif key in _FLOATS:
+        fits, wanted = isinstance(value, int | float) and not isinstance(value, bool), "a number"
+    elif key in _CHOICES:
+        fits, wanted = value in _CHOICES[key], "one of " + ", ".join(_CHOICES[key])
+    else:
+        fits, wanted = isinstance(value, str), "text in quotes"
+    if not fits:
+        raise SettingError(f"The key {key} in {where} must be {wanted}, not {value!r}.", "Change or remove that line.")
+    return float(value) if key in _FLOATS and isinstance(value, int | float) else value
+
+
+def _check_ranges(settings: Settings, where: Path) -> None:
+    try:
+        Sampling(
+            temperature=settings.temperature or 0.0,
+            top_k=settings.top_k or 0,
+            top_p=1.0 if settings.top_p is None else settings.top_p,
+            min_p=settings.min_p or 0.0,
+        )
+        Controls(chain=settings.chain or 0)
+    except SettingError as error:
+        raise SettingError(f"In {where}: {error.message}", error.fix) from error
+    for key, value in (("max_new_tokens", settings.max_new_tokens), ("threads", settings.threads)):
+        if value is not None and value < 1:
+            raise SettingError(
+                f"The key {key} in {where} must be 1 or more, not {value}.", "Change or remove that line."
+            )
