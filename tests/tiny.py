@@ -51,7 +51,7 @@ def tiny_bundle(
     attention_bias: bool = False,
     tied: bool = False,
     dtype: DType = "F32",
-    agree: float = 0.6,
+    agree: float = 0.8,
     rope: Rope | None = None,
     max_seq_len: int = 256,
     max_prefill: int = 32,
@@ -66,7 +66,7 @@ def tiny_bundle(
 ) -> Path:
     """Write a bundle to `directory`/bundle and return its path.
 
-    `draft_vocab` None: three ids of every four. `agree` 0..1: how alike draft and target are. `sharp`: the
+    `draft_vocab` None: seven ids of every eight. `agree` 0..1: how alike draft and target are. `sharp`: the
     spread (standard deviation) of the logits. `quantized`: matrices of 4 bits, the embedding of 8, groups of 32.
     `draft_head_dim`: other than the target's; the draft then has the same number of heads.
     """
@@ -95,7 +95,7 @@ def tiny_bundle(
         head_dim=draft_head_dim or head_dim,
         rms_eps=1e-5,
         rope=Rope(theta=10000.0),
-        draft_vocab_size=draft_vocab or vocab * 3 // 4,
+        draft_vocab_size=draft_vocab or max(16, vocab * 7 // 128 * 16),
         target_hidden_size=hidden,
         taps=tuple(taps),
         own_embedding=own_embedding,
@@ -186,10 +186,10 @@ def _target_weights(rng: np.random.Generator, config: TargetConfig, agree: float
     carried = min(width, config.num_kv_heads * config.head_dim) - 2
     for module, rows, columns in target_modules(config):
         weights[f"{module}.weight"] = _normal(rng, (rows, columns), columns**-0.5)
-    # Disturbance by context: what a layer adds, in units of the embedding's spread.
+    # Disturbance by context: what a layer adds.
     for index in range(config.num_layers):
         for name in ("self_attn.o_proj", "mlp.down_proj"):
-            weights[f"model.layers.{index}.{name}.weight"] *= 4.0 * (1.0 - agree) / config.num_layers**0.5
+            weights[f"model.layers.{index}.{name}.weight"] *= (1.0 - agree) / config.num_layers**0.5
         for name in ("self_attn.q_proj", "self_attn.k_proj"):
             weights[f"model.layers.{index}.{name}.weight"] *= 2.0  # attention that chooses
     for name, shape in target_vectors(config):
@@ -197,7 +197,9 @@ def _target_weights(rng: np.random.Generator, config: TargetConfig, agree: float
         weights[name] = _normal(rng, shape, 0.3) if bias else 1.0 + _normal(rng, shape, 0.1)
     embedding = np.zeros((config.vocab_size, width), np.float32)
     embedding[:, 0] = 1.0  # the same for all tokens: what the draft's queries and keys look at
-    embedding[:, 1 : 1 + carried] = _normal(rng, (config.vocab_size, carried), 1.0)
+    directions = _normal(rng, (config.vocab_size, carried), 1.0)
+    lengths = np.linalg.norm(directions, axis=1, keepdims=True)  # all alike, so that no key outshines the own row's
+    embedding[:, 1 : 1 + carried] = directions * (carried**0.5 / lengths)
     weights["model.embed_tokens.weight"] = embedding
     if not config.tie_embeddings:
         weights["lm_head.weight"] *= sharp
@@ -208,7 +210,7 @@ def _draft_weights(
     rng: np.random.Generator, config: DraftConfig, target: dict[str, Array]
 ) -> tuple[npt.NDArray[np.int64], dict[str, Array]]:
     width, head = config.hidden_size, config.head_dim
-    weights = {n: _normal(rng, s, 0.1 * s[-1] ** -0.5) for n, s in draft_tensors(config).items() if n != "target_ids"}
+    weights = {n: _normal(rng, s, 0.05 * s[-1] ** -0.5) for n, s in draft_tensors(config).items() if n != "target_ids"}
     for name in weights:
         if "norm" in name:
             weights[name] = np.ones_like(weights[name])
@@ -217,18 +219,20 @@ def _draft_weights(
     fc = weights["fc.weight"]
     last = fc.shape[1] - config.target_hidden_size
     for i in range(min(width, config.target_hidden_size)):
-        fc[i, last + i] += 0.3
-    # Queries and keys read the constant coordinate into the fastest rotary pair: the own row wins.
-    fast = [0, head // 2]
+        fc[i, last + i] += 1.3
+    # Queries and keys read the constant coordinate into the fastest rotary pairs: the own row wins.
+    fast = [i + half for i in range(min(3, head // 2)) for half in (0, head // 2)]
     weights["layers.0.self_attn.q_proj.weight"][[h * head + i for h in range(config.num_heads) for i in fast], 0] = 6.0
     keys = [h * head + i for h in range(config.num_kv_heads) for i in fast]
     weights["layers.0.self_attn.k_proj.weight"][keys, 0] = 6.0
     # Values carry the embedding's coordinates 1.., head_dim a kv head; the first query head of each returns them.
     shared = config.num_heads // config.num_kv_heads
     value, out = weights["layers.0.self_attn.v_proj.weight"], weights["layers.0.self_attn.o_proj.weight"]
+    # They take most of the feature away, so that the newest token wins over the one before it.
     for i in range(min(width - 1, config.num_kv_heads * head)):
         value[i, 1 + i] += 1.0
-        out[1 + i, (i // head) * shared * head + i % head] += 1.5
+        value[i, width + 1 + i] -= 0.9
+        out[1 + i, (i // head) * shared * head + i % head] += 1.0
     weights["norm.weight"] = target["model.norm.weight"].copy()
     rows = target.get("lm_head.weight", target["model.embed_tokens.weight"])
     weights["lm_head.weight"] = rows[ids].copy()
