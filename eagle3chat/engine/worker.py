@@ -1,0 +1,251 @@
+"""The handle of the decode worker: a child process that owns the session, so that decoding and screen do not
+share an interpreter, a crash leaves the chat standing, and leaving is bounded.
+
+The child is a fresh interpreter that imports nothing of the caller's main program. It has a terminal neither
+as its stdio (that is a log file) nor as its session, so no library in it can print over the screen. One socket
+carries pickled values: commands one way, events the other. Knows no tensors and no screen.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from multiprocessing import Pipe
+from pathlib import Path
+
+from eagle3chat.engine.errors import WorkerError
+from eagle3chat.engine.events import Event, Failed
+from eagle3chat.engine.requests import Adjust, Cancel, Close, Command, Controls, PairOptions, Say
+
+LOG_BYTES = 1 << 20  # a log file larger than this is set aside (one is kept) when a worker starts
+GRACE_SECONDS = 2.0  # for a child whose pipe has ended to end too
+BOOT = (
+    f"import sys; sys.path[:] = sys.argv[1].split({os.pathsep!r}); "
+    "from eagle3chat.engine.worker_process import main; main(int(sys.argv[2]), sys.argv[3])"
+)
+
+
+class DecodeWorker:
+    """Starts, feeds and ends the child. Use it from one thread; its methods do not wait for the child.
+
+    Args:
+        options: The pair that the child opens; a restart opens the same.
+        on_event: Called on a thread of the worker with each event in order, and with one fatal Failed when
+            the child dies. It must return soon, and must not wait for a thread that is in `restart` or `close`.
+        log_path: Where the child's stdout and stderr go; None: worker.log in the user's log directory.
+    """
+
+    def __init__(
+        self, options: PairOptions, on_event: Callable[[Event], None], *, log_path: Path | None = None
+    ) -> None:
+        self.log_path = log_path or default_log_path()
+        self._options = options
+        self._on_event = on_event
+        self._child: _Child | None = None
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a child that takes commands."""
+        return self._child is not None and self._child.alive
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None when there is none."""
+        return self._child.process.pid if self._child is not None and self._child.alive else None
+
+    def start(self) -> None:
+        """Start the child; Loading events follow, then Ready or Failed. Does nothing while one is alive.
+
+        Raises:
+            WorkerError: It cannot be started, or the worker was closed.
+        """
+        if self._closed:
+            raise WorkerError("The decode worker was closed.")
+        if not self.alive:
+            self._child = _Child(self._options, self._on_event, self.log_path)
+
+    def say(self, say: Say) -> None:
+        """Ask for a reply. Before Ready, and while a reply runs, it waits for its turn.
+
+        Raises:
+            WorkerError: The child is dead.
+        """
+        if self._child is None or not self._child.alive:
+            raise WorkerError("The decode worker is not running.", "Restart it; the chat is kept.")
+        self._child.send(say)
+
+    def adjust(self, controls: Controls) -> None:
+        """Change the controls from the next round on. Dropped when the child is dead: Say carries them too."""
+        self._send(Adjust(controls))
+
+    def cancel(self) -> None:
+        """End the running reply at its next step. Without one, or with a dead child, nothing happens."""
+        self._send(Cancel())
+
+    def restart(self) -> None:
+        """End the child, whatever it is at, and start another. No event of the old one follows.
+
+        Raises:
+            WorkerError: It cannot be started, or the worker was closed.
+        """
+        if self._child is not None:
+            self._child.retire(0.0)
+        self.start()
+
+    def close(self, timeout: float = 3.0) -> None:
+        """End the child: ask, then terminate, then kill; at most `timeout` seconds. No event follows. Calling
+        it again does nothing."""
+        self._closed = True
+        if self._child is not None:
+            self._child.retire(timeout)
+
+    def _send(self, command: Command) -> None:
+        if self._child is not None and self._child.alive:
+            self._child.send(command)
+
+
+class _Child:
+    """One child process, from start to burial.
+
+    A reader thread delivers events and buries the process; a writer thread sends commands, since a child that
+    is busy or stopped does not read.
+    """
+
+    def __init__(self, options: PairOptions, on_event: Callable[[Event], None], log_path: Path) -> None:
+        self.alive = True
+        self._retired = False
+        self._on_event = on_event
+        self._log_path = log_path
+        self._outbox: queue.SimpleQueue[PairOptions | Command | None] = queue.SimpleQueue()
+        self._outbox.put(options)
+        self._pipe, theirs = Pipe()
+        try:
+            self.process = _spawn(theirs.fileno(), log_path)
+        except OSError as error:
+            self._pipe.close()
+            raise WorkerError(f"The decode worker cannot be started: {error.strerror}.") from error
+        finally:
+            theirs.close()
+        self._writer = threading.Thread(target=self._write, name="worker commands", daemon=True)
+        self._reader = threading.Thread(target=self._read, name="worker events", daemon=True)
+        self._writer.start()
+        self._reader.start()
+
+    def send(self, command: Command) -> None:
+        """Queue a command."""
+        self._outbox.put(command)
+
+    def retire(self, timeout: float) -> None:
+        """Deliver nothing more and end the process within about `timeout` seconds; 0 kills it at once."""
+        self._retired = True
+        self.alive = False
+        steps: list[tuple[Callable[[], None], float]] = [(self.process.kill, max(0.2 * timeout, 0.5))]
+        if timeout:
+            asked = (lambda: self.send(Close()), 0.6 * timeout)
+            steps = [asked, (self.process.terminate, 0.2 * timeout), *steps]
+        for end, seconds in steps:
+            if self._reader.is_alive():
+                end()
+                self._join(seconds)
+
+    def _join(self, seconds: float) -> None:
+        if threading.current_thread() is self._reader:  # called from on_event: it cannot wait for itself
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)
+        else:
+            self._reader.join(seconds)
+
+    def _write(self) -> None:
+        while (command := self._outbox.get()) is not None:
+            try:
+                self._pipe.send(command)
+            except OSError:  # the child is gone: the reader tells
+                return
+
+    def _read(self) -> None:
+        told = False
+        try:
+            while not told and not self._retired:
+                event = self._pipe.recv()
+                told = isinstance(event, Failed) and event.fatal
+                self.alive = self.alive and not told
+                if not self._retired:
+                    self._on_event(event)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            pass
+        finally:
+            code = self._bury()
+        if not told and not self._retired:
+            self._on_event(
+                Failed(died(code), f"Restart it; the chat is kept. Its log is {self._log_path}.", fatal=True)
+            )
+
+    def _bury(self) -> int:
+        """Reap the process and close what belonged to it; its exit code."""
+        self.alive = False
+        try:
+            code = self.process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        self._outbox.put(None)
+        self._writer.join()
+        self._pipe.close()
+        return code
+
+
+def died(code: int) -> str:
+    """A sentence on why a process ended, from its exit code (negative: the signal)."""
+    if code >= 0:
+        return f"The decode worker ended by itself with exit code {code}."
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = "unknown"
+    guess = ": out of memory?" if -code == signal.SIGKILL else ""
+    return f"The decode worker was killed by signal {-code} ({name}{guess})."
+
+
+def default_log_path() -> Path:
+    """worker.log in the user's log directory."""
+    from platformdirs import user_log_path
+
+    return user_log_path("eagle3chat") / "worker.log"
+
+
+def _spawn(fd: int, log_path: Path) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    log = _open_log(log_path)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", BOOT, path, str(fd), str(log_path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(fd,),
+            start_new_session=True,  # signals of the terminal (Ctrl+C, Ctrl+Z) are not for it
+        )
+    finally:
+        os.close(log)
+
+
+def _open_log(path: Path) -> int:
+    """A descriptor of the log file, rotated; of the null device when it cannot be written: a chat needs no log."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if path.exists() and path.stat().st_size > LOG_BYTES:
+            path.replace(path.with_name(path.name + ".1"))
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(log, f"--- {datetime.now(UTC).isoformat(timespec='seconds')} a worker starts\n".encode())
+        return log
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
