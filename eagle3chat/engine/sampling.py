@@ -85,7 +85,17 @@ def noise_bits(key: tuple[int, int], token: int) -> int:
 
 def gumbel(seed: int, position: int, token: int) -> float:
     """Standard Gumbel noise of (seed, position, token id)."""
-    v = min((noise_bits(noise_key(seed, position), token) + 0.5) / 2.0**32, V_MAX)
+    return _gumbel_of(noise_bits(noise_key(seed, position), token))
+
+
+def gumbel_row(seed: int, position: int, size: int) -> list[float]:
+    """The noise of token ids 0 .. size-1 at a position."""
+    key = noise_key(seed, position)
+    return [_gumbel_of(noise_bits(key, token)) for token in range(size)]
+
+
+def _gumbel_of(bits: int) -> float:
+    v = min((bits + 0.5) / 2.0**32, V_MAX)
     return -math.log(-math.log1p(-v))
 
 
@@ -138,16 +148,8 @@ def filtered(logits: Sequence[float], sampling: Sampling) -> list[float]:
 
 def choose(logits: Sequence[float], position: int, sampling: Sampling) -> int:
     """The token id at an absolute position: the choice rule. The first of equal maxima wins."""
-    scaled = filtered(logits, sampling)
-    if sampling.temperature == 0.0:
-        return max(range(len(scaled)), key=scaled.__getitem__)
-    key = noise_key(sampling.seed, position)
-    best, best_value = 0, -math.inf
-    for token, x in enumerate(scaled):
-        if x == -math.inf:
-            continue
-        v = min((noise_bits(key, token) + 0.5) / 2.0**32, V_MAX)
-        value = x - math.log(-math.log1p(-v))
-        if value > best_value:
-            best, best_value = token, value
-    return best
+    values = filtered(logits, sampling)
+    if sampling.temperature > 0.0:
+        noise = gumbel_row(sampling.seed, position, len(values))
+        values = [x + g for x, g in zip(values, noise, strict=True)]
+    return max(range(len(values)), key=values.__getitem__)

@@ -13,14 +13,32 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from eagle3chat.engine.backend import Verdict
-from eagle3chat.engine.sampling import Sampling, choose, filtered, gumbel, softmax
+from eagle3chat.engine.sampling import Sampling, filtered, gumbel_row, softmax
 
 Table = Callable[[Sequence[int]], Sequence[float]]
 """The tokens before a position -> logits of the token there."""
 
 RUNNERS_UP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A target distribution after temperature and filters."""
+
+    scaled: tuple[float, ...]  # [V] logits; -inf: dropped
+    p: tuple[float, ...]  # [V]
+    top: tuple[tuple[int, float], ...]  # the most probable tokens
+
+
+def shape_of(logits: tuple[float, ...], sampling: Sampling) -> Shape:
+    """The distribution that a row of logits [V] stands for."""
+    scaled = filtered(logits, sampling)
+    p = softmax(scaled)
+    order = sorted(range(len(p)), key=lambda i: -p[i])[:RUNNERS_UP]
+    return Shape(tuple(scaled), tuple(p), tuple((i, p[i]) for i in order if p[i] > 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +61,12 @@ class ScriptedBackend:
         target: Logits [V] from the tokens before.
         draft: Logits [Vd] from the tokens before; None: no draft.
         draft_ids: [Vd] target id of each draft id.
+        vocab_size: V.
         capacity: Positions.
         max_chain: Longest chain.
         seconds: Least wall time of a round, so that a screen has something to show.
         chunk: Tokens a prefill step caches.
+        memory: How many positions' noise is kept.
     """
 
     def __init__(
@@ -55,14 +75,17 @@ class ScriptedBackend:
         draft: Table | None,
         draft_ids: Sequence[int],
         *,
+        vocab_size: int,
         capacity: int = 512,
         max_chain: int = 8,
         seconds: float = 0.0,
         chunk: int = 64,
+        memory: int = 64,
     ) -> None:
         self._target = target
         self._draft = draft
         self._draft_ids = tuple(draft_ids)
+        self._vocab_size = vocab_size
         self._capacity = capacity
         self._max_chain = max_chain if draft else 0
         self._seconds = seconds
@@ -70,6 +93,8 @@ class ScriptedBackend:
         self._cached: list[int] = []  # tokens in the caches
         self._rows: list[int] = []  # tokens of the last verification
         self._anchor: int | None = None
+        self._noise = lru_cache(memory)(gumbel_row)  # draft and verify ask for the same rows
+        self._shape = lru_cache(64)(shape_of)
 
     @property
     def capacity(self) -> int:
@@ -103,7 +128,9 @@ class ScriptedBackend:
         assert self._anchor is not None and 0 <= chain <= self._max_chain
         if self._draft is None or not self._cached:
             return ScriptedDraft((), ())
-        context = [*self._cached, self._anchor]
+        context = self._cached  # grown in place and cut back: copying it would cost the length of the text
+        start = len(context)
+        context.append(self._anchor)
         drafted: list[int] = []
         probabilities: list[float] = []
         for _ in range(chain):
@@ -112,16 +139,18 @@ class ScriptedBackend:
             drafted.append(self._draft_ids[best])
             probabilities.append(p[best])
             context.append(drafted[-1])
+        del context[start:]
         return ScriptedDraft(tuple(drafted), tuple(probabilities))
 
     def _propose(self, p: Sequence[float], position: int, sampling: Sampling) -> int:
         """argmax(log q / sharpness + noise), the noise of the mapped target ids; greedy: argmax."""
         if sampling.temperature == 0.0:
             return max(range(len(p)), key=p.__getitem__)
+        noise = self._noise(sampling.seed, position, self._vocab_size)
 
         def score(i: int) -> float:
             log_q = math.log(p[i]) if p[i] > 0.0 else -math.inf
-            return log_q / sampling.sharpness + gumbel(sampling.seed, position, self._draft_ids[i])
+            return log_q / sampling.sharpness + noise[self._draft_ids[i]]
 
         return max(range(len(p)), key=score)
 
@@ -130,27 +159,39 @@ class ScriptedBackend:
         assert self._anchor is not None
         started = time.perf_counter()
         self._rows = [self._anchor, *draft.drafted]
-        assert len(self._cached) + len(self._rows) <= self._capacity, "a row past the caches"
+        context, start = self._cached, len(self._cached)
+        assert start + len(self._rows) <= self._capacity, "a row past the caches"
+        shapes: list[Shape] = []
         chosen: list[int] = []
-        distributions: list[list[float]] = []
         margins: list[float] = []
-        for i in range(len(self._rows)):
-            context = [*self._cached, *self._rows[: i + 1]]
-            logits = self._target(context)
-            chosen.append(choose(logits, len(context), sampling))
-            scaled = filtered(logits, sampling)
-            distributions.append(softmax(scaled))
-            margins.append(margin(scaled, len(context), sampling))
+        for token in self._rows:
+            context.append(token)
+            shapes.append(self._shape(tuple(self._target(context)), sampling))
+            best, margin = self._choose(shapes[-1], len(context), sampling)
+            chosen.append(best)
+            margins.append(margin)
+        del context[start:]
         time.sleep(max(0.0, self._seconds - (time.perf_counter() - started)))
         return Verdict(
             drafted=draft.drafted,
             draft_p=draft.draft_p,
-            target_p=tuple(p[token] for p, token in zip(distributions, draft.drafted, strict=False)),
+            target_p=tuple(shape.p[token] for shape, token in zip(shapes, draft.drafted, strict=False)),
             chosen=tuple(chosen),
-            chosen_p=tuple(p[token] for p, token in zip(distributions, chosen, strict=True)),
-            runners_up=tuple(most_probable(p) for p in distributions),
+            chosen_p=tuple(shape.p[token] for shape, token in zip(shapes, chosen, strict=True)),
+            runners_up=tuple(shape.top for shape in shapes),
             margin=tuple(margins),
         )
+
+    def _choose(self, shape: Shape, position: int, sampling: Sampling) -> tuple[int, float]:
+        """The choice rule, and by how much it was won."""
+        values: Sequence[float] = shape.scaled
+        if sampling.temperature > 0.0:
+            noise = self._noise(sampling.seed, position, self._vocab_size)
+            values = [x + g for x, g in zip(values, noise, strict=True)]
+        best = max(values)
+        chosen = values.index(best)
+        second = max((x for i, x in enumerate(values) if i != chosen), default=-math.inf)
+        return chosen, best - second
 
     def commit(self, accepted: int, anchor: int) -> None:
         """Keep the first accepted + 1 rows."""
@@ -160,21 +201,6 @@ class ScriptedBackend:
 
     def close(self) -> None:
         """Nothing to free."""
-
-
-def most_probable(p: Sequence[float]) -> tuple[tuple[int, float], ...]:
-    """The most probable tokens of a distribution, at most four, none with probability 0."""
-    order = sorted(range(len(p)), key=lambda i: -p[i])[:RUNNERS_UP]
-    return tuple((i, p[i]) for i in order if p[i] > 0.0)
-
-
-def margin(scaled: Sequence[float], position: int, sampling: Sampling) -> float:
-    """By how much the chosen token won: best minus second of logits + noise (greedy: of logits)."""
-    noisy = sampling.temperature > 0.0
-    values = sorted(
-        x + gumbel(sampling.seed, position, i) if noisy else x for i, x in enumerate(scaled) if x > -math.inf
-    )
-    return values[-1] - values[-2] if len(values) > 1 else math.inf
 
 
 def follow_text(tokens: Sequence[int], vocab_size: int, *, sharp: float = 4.0, order: int = 2) -> Table:

@@ -73,7 +73,12 @@ def open_scripted(options: PairOptions) -> Pair:
     draft_ids = sorted({*story, end})
     draft = blurred(target, share=0.25, seed=1, draft_ids=draft_ids)
     backend = ScriptedBackend(
-        target, draft, draft_ids, capacity=options.context or 4096, max_chain=8, seconds=options.script_seconds
+        target,
+        draft,
+        draft_ids,
+        vocab_size=vocab_size,
+        capacity=options.context or 4096,
+        seconds=options.script_seconds,
     )
     if options.chat_prefix is not None or options.chat_suffix is not None:
         template = affix_template(options.chat_prefix or "", options.chat_suffix or "")

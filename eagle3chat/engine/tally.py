@@ -36,7 +36,7 @@ class Tally:
         self._prefilled = time.perf_counter()
 
     def add(self, step: Step) -> None:
-        """Count a committed round. Drafts behind a stop or a limit count as unreached, like those behind a rejection."""
+        """Count a committed round. Drafts behind a stop or a limit count as unreached."""
         drafted = len(step.verdict.drafted)
         tested = step.accepted + (step.own and step.accepted < drafted)
         self._rounds += 1
