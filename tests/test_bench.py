@@ -1,0 +1,93 @@
+"""`eagle3chat bench` on the scripted pair, and the prompts that it reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eagle3chat.bench import Case, Plan, load_cases, measure
+from eagle3chat.cli import main
+from eagle3chat.engine.errors import SettingError
+from eagle3chat.engine.pair import open_pair
+from eagle3chat.engine.requests import PairOptions
+from eagle3chat.engine.sampling import Sampling
+
+
+@pytest.fixture(autouse=True)
+def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def test_the_table_and_the_document_tell_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["bench", "--backend", "scripted", "--chains", "0,1,3", "--limit", "3", "--max-new-tokens", "12"]
+    assert main([*argv, "--temperature", "0.7", "--seed", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    document = json.loads(lines[-1])
+    assert [chain["chain"] for chain in document["chains"]] == [0, 1, 3]
+    plain, one, three = document["chains"]
+    assert plain["tokens"] == one["tokens"] == three["tokens"] == 36
+    assert (plain["rounds"], plain["tau"], plain["acceptance"]) == (36, 1.0, [])
+    assert three["rounds"] < one["rounds"] < 36
+    assert len(three["acceptance"]) == 3
+    assert all(chain["same"] == chain["runs"] == 3 for chain in document["chains"])
+    assert (document["prompts"], document["sampling"]["seed"]) == (3, 3)
+    rows = {line.split()[0]: line for line in lines if line[:5].strip().isdigit()}
+    assert set(rows) == {"0", "1", "3"}
+    assert f"{three['tau']:.3f}" in rows["3"]
+    assert f"{three['speedup_median']:.2f}x" in rows["3"]
+    assert "3 of 3" in rows["3"]
+    assert sum(kind["prompts"] for kind in document["tau_by_kind"] if kind["chain"] == 3) == 3
+
+
+def test_json_prints_the_document_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["bench", "--backend", "scripted", "--json", "--chains", "2", "--limit", "1", "--max-new-tokens", "4"]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    (chain,) = json.loads(out)["chains"]
+    assert (chain["speedup_median"], chain["same"]) == (None, None)
+
+
+def test_chains_take_turns_and_nothing_is_reused() -> None:
+    cases = (Case("a", "k", "one"), Case("b", "k", "two"))
+    plan = Plan(cases, (0, 2), 2, Sampling(seed=1), 6)
+    pair = open_pair(PairOptions(backend="scripted"))
+    runs = list(measure(pair, plan))
+    assert [(r.repeat, r.case.id, r.chain) for r in runs] == [
+        (0, "a", 0),
+        (0, "a", 2),
+        (0, "b", 2),
+        (0, "b", 0),
+        (1, "a", 2),
+        (1, "a", 0),
+        (1, "b", 0),
+        (1, "b", 2),
+    ]
+    assert all(r.usage.reused_tokens == 0 for r in runs)
+    assert all(r.usage.generated_tokens == 6 == len(r.token_ids) for r in runs)
+
+
+def test_the_packaged_prompts_are_distinct() -> None:
+    cases = load_cases()
+    assert len({case.id for case in cases}) == len(cases) >= 8
+    assert len({case.kind for case in cases}) >= 6
+    assert load_cases(limit=2) == cases[:2]
+
+
+def test_a_prompts_file(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"id": 7, "prompt": "x"}\n\n{"id": "b", "kind": "code", "prompt": "y", "more": 1}\n')
+    assert load_cases(file) == (Case("7", "other", "x"), Case("b", "code", "y"))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("", "no prompts"), ("{", "line 1"), ('{"prompt": "x"}\n[1]', "line 2"), ('{"id": "a"}', "no prompt")],
+)
+def test_a_damaged_prompts_file_is_told_by_line(text: str, named: str, tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text(text)
+    with pytest.raises(SettingError, match=named):
+        load_cases(file)
