@@ -203,26 +203,31 @@ class ScriptedBackend:
         """Nothing to free."""
 
 
-def follow_text(tokens: Sequence[int], vocab_size: int, *, sharp: float = 4.0, order: int = 2) -> Table:
-    """A Markov chain over a text: after the last `order` tokens (fewer where unseen) what followed them there.
+def follow_text(tokens: Sequence[int], starts: Sequence[int], weak: Sequence[int], vocab_size: int) -> Table:
+    """A Markov chain over a text: after the last four, three, two or one tokens, what followed them there.
 
     Args:
         tokens: The text; followed as a ring.
+        starts: What may come where that was never seen.
+        weak: Tokens that say nothing alone, such as line breaks.
         vocab_size: V.
-        sharp: Logits of seen followers are log(count) + sharp; all others lie about 0.
     """
     followers: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
-    ring = [*tokens, *tokens[:order]]
-    for size in range(1, order + 1):
+    ring = [*tokens, *tokens[:4]]
+    for size in range(1, 5):
         for i in range(len(ring) - size):
-            followers[tuple(ring[i : i + size])][ring[i + size]] += 1
-    starts = Counter({tokens[0]: 1})
+            context = tuple(ring[i : i + size])
+            if size > 1 or context[0] not in weak:
+                followers[context][ring[i + size]] += 1
+    openings = Counter(starts)
 
     def logits(context: Sequence[int]) -> Sequence[float]:
-        seen = next((f for s in range(order, 0, -1) if (f := followers.get(tuple(context[-s:])))), starts)
-        row = [-8.0] * vocab_size
+        # The long context follows the text, the short one lets it wander: something of both.
+        sizes = (4, 3, 2, 1) if len(context) % 7 else (3, 2, 1)
+        seen = next((f for s in sizes if (f := followers.get(tuple(context[-s:])))), openings)
+        row = [-12.0] * vocab_size
         for token, count in seen.items():
-            row[token] = math.log(count) + sharp
+            row[token] = math.log(count)
         return row
 
     return logits

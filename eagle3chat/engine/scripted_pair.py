@@ -18,13 +18,14 @@ from eagle3chat.engine.text import Codec
 from eagle3chat.templates import affix_template, load_template
 
 CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-STORY = """A small draft head reads what the big model felt and guesses the next few words.
-The big model looks at all of the guesses in one pass. It keeps the words that it would have said and
-drops the first one that it would not. Then it says its own word and the draft head guesses again.
+STORY = """\
+A small draft head reads what the big model felt and guesses the next few words. The big model looks at all of the \
+guesses in one pass. It keeps the words that it would have said and drops the first one that it would not. Then it \
+says its own word and the draft head guesses again.
 
-The text is the text that the big model alone would have written, only sooner. When the guesses are good
-the words come three or four at a time. When the guesses are bad the big model still says one word in
-every pass, so nothing is lost.
+The text is the text that the big model alone would have written, only sooner. When the guesses are good the words \
+come three or four at a time. When the guesses are bad the big model still says one word in every pass, so nothing \
+is lost.
 
 A few things help the draft head guess well:
 
@@ -43,8 +44,8 @@ That is all there is to it. ✓"""
 
 
 def story_tokens() -> list[str]:
-    """The text cut into words with the space before them, and punctuation."""
-    return re.findall(r" ?\w+| ?[^\w\s]|\s+", STORY)
+    """The text cut into words with the space before them, punctuation and fence marks."""
+    return re.findall(r"```\w*| ?\w+| ?[^\w\s]|\s+", STORY)
 
 
 def story_tokenizer() -> Tokenizer:
@@ -65,21 +66,8 @@ def open_scripted(options: PairOptions) -> Pair:
     """The scripted pair under the given options; the bundle, device and dtype of the options do not matter."""
     tokenizer = story_tokenizer()
     codec = Codec(tokenizer)
-    byte = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    story = [tokenizer.token_to_id(byte.pre_tokenize_str(word)[0][0]) for word in story_tokens()]
-    vocab_size = tokenizer.get_vocab_size()
     end = tokenizer.token_to_id("<|im_end|>")
-    target = follow_text([*story, end], vocab_size)
-    draft_ids = sorted({*story, end})
-    draft = blurred(target, share=0.25, seed=1, draft_ids=draft_ids)
-    backend = ScriptedBackend(
-        target,
-        draft,
-        draft_ids,
-        vocab_size=vocab_size,
-        capacity=options.context or 4096,
-        seconds=options.script_seconds,
-    )
+    backend = story_backend(tokenizer, end, options)
     if options.chat_prefix is not None or options.chat_suffix is not None:
         template = affix_template(options.chat_prefix or "", options.chat_suffix or "")
     else:
@@ -103,3 +91,19 @@ def open_scripted(options: PairOptions) -> Pair:
     )
     bos_id = -1 if options.bos_id is None else options.bos_id
     return Pair(backend, codec, template, stops, bos_id, info)
+
+
+def story_backend(tokenizer: Tokenizer, end: int, options: PairOptions) -> ScriptedBackend:
+    """A target that talks like the story, and a draft that is wrong a quarter of the time."""
+    words = story_tokens()
+    byte = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    ids = [tokenizer.token_to_id(byte.pre_tokenize_str(word)[0][0]) for word in words]
+    paragraphs = [i + 1 for i, word in enumerate(words) if word == "\n\n"]
+    starts = [ids[0], *(ids[i] for i in paragraphs[:2])]
+    blanks = [i for i, word in zip(ids, words, strict=True) if not word.strip()]
+    vocab_size = tokenizer.get_vocab_size()
+    target = follow_text([*ids, end], starts, blanks, vocab_size)
+    draft_ids = sorted({*ids, end})
+    draft = blurred(target, share=0.25, seed=1, draft_ids=draft_ids)
+    capacity, seconds = options.context or 4096, options.script_seconds
+    return ScriptedBackend(target, draft, draft_ids, vocab_size=vocab_size, capacity=capacity, seconds=seconds)
