@@ -244,3 +244,18 @@ def test_prefill_tells_what_is_reused(session: Session) -> None:
     events = [e for e in session.reply(ask("word " * 50 + "again", limit=2)) if isinstance(e, Prefill)]
     assert events[0].done == events[0].reused > 200
     assert events[-1].done == events[-1].total
+
+
+def test_a_cut_round_counts_its_rest_as_unreached() -> None:
+    cut_before_own = 0
+    for stop in (" reads", " felt", " guesses", " next", " looks", " pass", " keeps", " drops"):
+        session = Session(pair(stop_strings=(stop,)))
+        _, _, finished, rounds = reply_of(session, ask("x", chain=8, sampling=Sampling(), limit=None))
+        assert finished.stop == stop
+        last = rounds[-1]
+        if last.own is None and last.accepted < len(last.drafted):
+            cut_before_own += 1
+            assert last.rejected is None and len(last.unreached) == len(last.drafted) - last.accepted
+        assert finished.usage.rejected == sum(r.rejected is not None for r in rounds)
+        assert finished.usage.unreached == sum(len(r.unreached) for r in rounds)
+    assert cut_before_own > 0
