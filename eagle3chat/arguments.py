@@ -66,7 +66,7 @@ def _add_chat(parser: Parser) -> None:
     group.add_argument("-c", "--continue", dest="resume", action="store_const", const="last", help="resume the last")
     group.add_argument("--no-transcript", action="store_true", help="save nothing")
     group.add_argument("--theme", metavar="NAME", help="colours of the screen")
-    group.add_argument("--marks", metavar="NAME", help="how the reply shows the kinds of token")
+    group.add_argument("--marks", choices=("full", "subtle", "off"), help="how the reply shows the kinds of token")
 
 
 def _add_run(parser: Parser) -> None:

@@ -16,6 +16,7 @@ from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.requests import Controls
 from eagle3chat.engine.sampling import Sampling
 
+MARKS = ("full", "subtle", "off")  # how loud the kinds of token are marked in the reply
 _DTYPES = ("auto", "float32", "bfloat16", "int4")
 _BACKENDS = ("auto", "torch", "mlx", "scripted")
 
@@ -43,7 +44,7 @@ class Settings:
 
 _INTS = ("top_k", "chain", "max_new_tokens", "threads")
 _FLOATS = ("temperature", "top_p", "min_p")
-_CHOICES = {"dtype": _DTYPES, "backend": _BACKENDS}
+_CHOICES = {"dtype": _DTYPES, "backend": _BACKENDS, "marks": MARKS}
 
 
 def settings_path() -> Path:

@@ -23,11 +23,11 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     file.write_text(
         'model = "~/m"\ntemperature = 1\ntop_k = 5\ntop_p = 0.9\nmin_p = 0.1\nchain = 2\nmax_new_tokens = 7\n'
-        'theme = "dark"\nmarks = "colour"\ndtype = "int4"\nbackend = "torch"\ndevice = "cpu"\nthreads = 2\n'
+        'theme = "dark"\nmarks = "subtle"\ndtype = "int4"\nbackend = "torch"\ndevice = "cpu"\nthreads = 2\n'
         'template = "chatml"\nsystem = "Be brief."\n'
     )
     assert load_settings(file) == Settings(
-        "~/m", 1.0, 5, 0.9, 0.1, 2, 7, "dark", "colour", "int4", "torch", "cpu", 2, "chatml", "Be brief."
+        "~/m", 1.0, 5, 0.9, 0.1, 2, 7, "dark", "subtle", "int4", "torch", "cpu", 2, "chatml", "Be brief."
     )
 
 
@@ -48,6 +48,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("threads = 0", "threads"),
         ('dtype = "int8"', "int4"),
         ("theme = 3", "theme"),
+        ('marks = "loud"', "subtle"),
         ("chain = ", "TOML"),
     ],
 )
