@@ -216,7 +216,7 @@ def _summary(path: Path) -> Summary | None:
         created=reader.header.created if reader.header else "",
         modified=datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds"),
         model=reader.pair.model,
-        title=texts[0].strip().split("\n")[0][:TITLE] if texts else "",
+        title=texts[0].strip().split("\n")[0][:TITLE].rstrip() if texts else "",
         turns=int(numbers[-1]) if numbers else len(texts),
         size=size,
     )
