@@ -1,0 +1,252 @@
+"""The torch backend: one conversation's caches, and the four verbs of `engine.backend` over them.
+
+What waits for the device is marked "host sync": one read a round, of one small tensor. Rows of the draft
+that the target has confirmed, but that the draft has not seen yet, are pending: the next `draft`
+takes them in and makes its first proposal in one pass. Knows no loop and no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from eagle3chat.engine.backend import Verdict
+from eagle3chat.engine.bundle import Bundle
+from eagle3chat.engine.sampling import Sampling
+from eagle3chat.engine.torch_choice import Judged, judge, read
+from eagle3chat.engine.torch_device import DTYPES, Mark, pick_device, pick_dtype, upload
+from eagle3chat.engine.torch_draft import DraftHead
+from eagle3chat.engine.torch_noise import Noise
+from eagle3chat.engine.torch_proposal import Pending, TorchDraft, propose
+from eagle3chat.engine.torch_target import Precision, Target
+from eagle3chat.engine.torch_weights import Checkpoint
+
+PENDING_ROWS = 64  # the draft takes them in without proposing when so many have gathered
+
+Progress = Callable[[str, float | None], None]
+
+
+class TorchBackend:
+    """See engine.backend.Backend.
+
+    Args:
+        bundle: Checked at its door.
+        device: "auto", "cpu", "cuda", "cuda:N".
+        dtype: "auto", "float32", "bfloat16", "int4"; see `pick_dtype`.
+        context: Positions; None: the bundle's.
+        threads: Of torch on a CPU; None: torch's choice.
+        progress: Told the stage and the share of the load.
+
+    Raises:
+        BackendError: The device or dtype is not possible here.
+        BundleError: A weight is missing or unreadable.
+    """
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        context: int | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        manifest = bundle.manifest
+        report = progress or (lambda stage, fraction: None)
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self._device = pick_device(device)
+        self._dtype = pick_dtype(dtype, manifest, self._device)
+        self._capacity = min(context or manifest.max_seq_len, manifest.max_seq_len)
+        self._chunk = manifest.max_prefill
+        self._max_chain = manifest.max_chain if manifest.draft else 0
+        precision = Precision(DTYPES[self._dtype], self._dtype == "int4", self._device)
+        taps = manifest.draft.taps if manifest.draft else ()
+        checkpoint = Checkpoint(bundle.target_files)
+        self._target: Target | None = Target(
+            manifest.target,
+            checkpoint,
+            taps,
+            self._capacity,
+            precision,
+            lambda f: report("loading the target", 0.9 * f),
+        )
+        checkpoint.close()
+        self._head: DraftHead | None = None
+        if manifest.draft is not None and bundle.draft_file is not None:
+            report("loading the draft", 0.9)
+            checkpoint = Checkpoint([bundle.draft_file])
+            self._head = DraftHead(manifest.draft, checkpoint, self._target, self._capacity, precision)
+            checkpoint.close()
+        self._noise = Noise(manifest.target.vocab_size, self._device)
+        self._pending = Pending()
+        self._anchor: int | None = None
+        self._verified: tuple[Tensor | None, tuple[int, ...]] | None = None  # taps and drafted ids of the last verify
+        report("loading the draft" if self._head else "loading the target", 1.0)
+
+    @property
+    def capacity(self) -> int:
+        """Positions that both caches hold."""
+        return self._capacity
+
+    @property
+    def max_chain(self) -> int:
+        """The longest chain; 0 without a draft."""
+        return self._max_chain
+
+    @property
+    def device(self) -> str:
+        """Where it runs: "cpu", "cuda", "cuda:N"."""
+        return str(self._device)
+
+    @property
+    def dtype(self) -> str:
+        """ "float32", "bfloat16" or "int4"."""
+        return self._dtype
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of weights and caches."""
+        return sum(part.nbytes for part in (self._target, self._head) if part is not None)
+
+    def close(self) -> None:
+        """Drop weights and caches. Calling it again does nothing."""
+        if self._target is None:
+            return
+        self._target = self._head = self._verified = None
+        self._pending = Pending()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    # Prefill
+
+    def prefill(self, tokens: Sequence[int], keep: int) -> Iterator[int]:
+        """Cache tokens[:-1]; see Backend."""
+        assert self._target is not None
+        assert 0 <= keep <= max(0, len(tokens) - 2) and len(tokens) <= self._capacity + 1
+        self._rewind(keep)
+        total = len(tokens) - 1
+        while (start := self._target.cache.rows) < total:
+            end = min(start + self._chunk, total)
+            self._prefill_chunk(tokens[start : end + 1], end == total)
+            yield end
+        self._anchor = tokens[-1]
+
+    @torch.inference_mode()
+    def _rewind(self, keep: int) -> None:
+        """Drop all rows of both caches but the first `keep`."""
+        self._anchor = self._verified = None
+        self._target.cache.keep(keep)
+        if self._head is not None:
+            if keep > self._head.cache.rows:
+                self._catch_up()
+            self._head.cache.keep(min(keep, self._head.cache.rows))
+            self._pending = Pending()
+            assert self._head.cache.rows == keep
+
+    @torch.inference_mode()
+    def _prefill_chunk(self, tokens: Sequence[int], last: bool) -> None:
+        """Cache all of `tokens` but the last one, which is only looked at; without logits.
+
+        The draft takes in the same rows; the last one of a prompt stays pending, for the first proposal.
+        """
+        ids = upload(tokens, torch.int64, self._device)
+        _, taps = self._target(ids[:-1])
+        self._target.cache.advance(len(tokens) - 1)
+        if self._head is None:
+            return
+        seeded = len(tokens) - 1 - last
+        if seeded:
+            self._head(ids[1 : seeded + 1], self._head.fuse(taps[:seeded]), self._head.cache.rows)
+            self._head.cache.advance(seeded)
+        if last:
+            self._pending.add(taps[-1:].clone(), [tokens[-1]])  # a copy: the chunk's taps are large
+
+    # Rounds
+
+    def _catch_up(self) -> tuple[Tensor, Tensor]:
+        """Take pending rows into the draft cache; gives their tokens [p] and the pass's output [p, H]."""
+        taps, tokens = self._pending.take()
+        ids = upload(tokens, torch.int64, self._device)
+        out = self._head(ids, self._head.fuse(taps), self._head.cache.rows)
+        self._head.cache.advance(len(tokens))
+        return ids, out
+
+    @torch.inference_mode()
+    def draft(self, chain: int, sampling: Sampling) -> TorchDraft:
+        """Launch proposals; see Backend. None without a feature to start from (a prompt of one token)."""
+        assert self._anchor is not None and chain >= 0
+        started = Mark(self._device)
+        committed = self._target.cache.rows + 1
+        chain = min(chain, self._max_chain, self._capacity - committed)
+        if chain <= 0 or not self._pending.tokens:
+            anchor = upload([self._anchor], torch.int64, self._device)
+            return TorchDraft(anchor, anchor.float(), None, sampling.seed, started, started)
+        noise = self._noise_of(committed, chain + 1, sampling)
+        tokens, p = propose(self._head, *self._catch_up(), chain, sampling, noise)
+        return TorchDraft(tokens, p, noise, sampling.seed, started, Mark(self._device))
+
+    def _noise_of(self, position: int, rows: int, sampling: Sampling) -> Tensor | None:
+        """Noise [rows, V] of the positions from `position` on; None: greedy."""
+        if sampling.temperature == 0.0:
+            return None
+        return self._noise.gumbel(sampling.seed, range(position, position + rows))
+
+    @torch.inference_mode()
+    def verify(self, draft: TorchDraft, sampling: Sampling) -> Verdict:
+        """One target pass over the anchor and the drafted tokens; see Backend."""
+        assert self._anchor is not None
+        started = Mark(self._device)
+        target, chain = self._target, draft.chain
+        x, taps = target(draft.tokens)
+        logits = target.logits(x)
+        noise = draft.noise
+        if (noise is None) != (sampling.temperature == 0.0) or draft.seed != sampling.seed or draft.chain == 0:
+            noise = self._noise_of(target.cache.rows + 1, chain + 1, sampling)
+        drafted = draft.tokens.roll(-1)  # row i judges drafted[i]; what the bonus row judges is not looked at
+        said = judge(logits, noise, drafted, sampling)
+        table = torch.cat((said, drafted[:, None].float(), draft.p[:, None]), -1)
+        ended = Mark(self._device)
+        lines = table.tolist()  # host sync
+        rows = [read(line) for line in lines]
+        if any(row.short for row in rows):
+            rows = self._judge_short(rows, logits, noise, drafted, sampling)
+        ids = tuple(int(line[-2]) for line in lines[:chain])
+        self._verified = (taps, ids)
+        return Verdict(
+            drafted=ids,
+            draft_p=tuple(line[-1] for line in lines[:chain]),
+            target_p=tuple(row.target_p for row in rows[:chain]),
+            chosen=tuple(row.chosen for row in rows),
+            chosen_p=tuple(row.chosen_p for row in rows),
+            runners_up=tuple(row.runners_up for row in rows),
+            margin=tuple(row.margin for row in rows),
+            draft_seconds=draft.started.until(draft.ended),
+            verify_seconds=started.until(ended),
+        )
+
+    def _judge_short(
+        self, rows: list[Judged], logits: Tensor, noise: Tensor | None, ids: Tensor, sampling: Sampling
+    ) -> list[Judged]:
+        """Judge the rows again whose distribution is so flat that top-p needs the whole vocabulary sorted."""
+        places = [i for i, row in enumerate(rows) if row.short]
+        at = upload(places, torch.int64, self._device)
+        said = judge(logits[at], noise if noise is None else noise[at], ids[at], sampling, logits.shape[-1])
+        again = dict(zip(places, said.tolist(), strict=True))  # host sync, rare
+        return [read(again[i]) if i in again else row for i, row in enumerate(rows)]
+
+    @torch.inference_mode()
+    def commit(self, accepted: int, anchor: int) -> None:
+        """Keep the anchor's row and those of drafted[:accepted]; see Backend."""
+        assert self._verified is not None and 0 <= accepted <= len(self._verified[1])
+        taps, drafted = self._verified
+        self._target.cache.advance(accepted + 1)
+        if self._head is not None:
+            self._pending.add(taps[: accepted + 1], [*drafted[:accepted], anchor])
+            if len(self._pending.tokens) >= PENDING_ROWS:
+                self._catch_up()
+        self._anchor, self._verified = anchor, None

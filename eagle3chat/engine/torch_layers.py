@@ -1,0 +1,118 @@
+"""The parts that the target's layers and the draft's layer share: norm, attention, gated MLP.
+
+Rows are positions, [M, width], without a batch axis. On a CPU a pass over few rows costs mostly the
+starting of small operations, so each part uses as few as it can. Knows no layer order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from eagle3chat.engine.torch_cache import KvCache
+from eagle3chat.engine.torch_linear import Linear
+from eagle3chat.engine.torch_rope import Turn
+
+FOLD_ROWS = 16  # passes up to this long fold the heads of a group into the rows; longer ones would need a large mask
+
+
+class Norm:
+    """RMS norm: x / sqrt(mean(x^2) + eps) * weight [width]."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        self.weight, self.eps, self.shape = weight, eps, (weight.shape[0],)
+        self.nbytes = weight.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.shape, self.weight, self.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What all layers of one pass share: its positions, their rotation, and who may see whom."""
+
+    start: int
+    rows: int
+    turn: Turn
+    mask: Tensor | None  # added to the scores: [M, start + M], folded: [M * group, start + M]; None: one row sees all
+
+
+def causal_mask(start: int, rows: int, group: int, dtype: torch.dtype, device: torch.device) -> Tensor | None:
+    """0 where position start + m may see position j (j <= start + m), -inf elsewhere; folded for short passes."""
+    if rows == 1:
+        return None
+    mask = torch.full((rows, start + rows), -torch.inf, dtype=dtype, device=device).triu_(start + 1)
+    return mask.repeat_interleave(group, 0) if rows <= FOLD_ROWS else mask
+
+
+class Attention:
+    """Grouped-query attention of one layer.
+
+    Args:
+        qkv: [(heads + 2 kv) * d, width]: q, k, v stacked.
+        out: [width, heads * d].
+        q_norm, k_norm: By head, before the rotation, or None.
+    """
+
+    def __init__(
+        self,
+        qkv: Linear,
+        out: Linear,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        q_norm: Norm | None,
+        k_norm: Norm | None,
+    ) -> None:
+        self.qkv, self.out = qkv, out
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
+        self.group = heads // kv_heads
+        self.q_norm, self.k_norm = q_norm, k_norm
+        self.nbytes = qkv.nbytes + out.nbytes
+
+    def __call__(self, x: Tensor, cache: KvCache, layer: int, span: Span) -> Tensor:
+        """x [M, width] -> [M, width]; writes the rows' keys and values."""
+        rows, heads, kv = span.rows, self.heads, self.kv_heads
+        qkv = self.qkv(x).view(rows, heads + 2 * kv, self.head_dim)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k, v = qkv.split((heads, kv, kv), 1)
+            qkv = torch.cat((self.q_norm(q), self.k_norm(k), v), 1)
+        qkv = span.turn(qkv)
+        cache.write(layer, span.start, qkv.narrow(1, heads, 2 * kv))
+        keys, values = cache.read(layer, span.start + rows)
+        q = qkv.narrow(1, 0, heads).view(rows, kv, self.group, self.head_dim)
+        return self.out(self._attend(q, keys, values, span.mask))
+
+    def _attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """q [M, kv, group, d], keys and values [kv, L, d] -> [M, heads * d]. The kernel's batch is kv."""
+        rows, kv, group, d = q.shape
+        if rows > FOLD_ROWS:
+            shape = (kv, group, keys.shape[1], d)  # the heads of a group read the same keys: a view, no copy
+            keys, values = keys[:, None].expand(shape), values[:, None].expand(shape)
+            y = F.scaled_dot_product_attention(q.permute(1, 2, 0, 3), keys, values, attn_mask=mask)
+            return y.permute(2, 0, 1, 3).reshape(rows, -1)
+        q = q.transpose(0, 1).reshape(kv, 1, rows * group, d)
+        y = F.scaled_dot_product_attention(q, keys[:, None], values[:, None], attn_mask=mask)
+        return y.view(kv, rows, group * d).transpose(0, 1).reshape(rows, -1)
+
+
+class GatedMlp:
+    """down(act(gate(x)) * up(x)).
+
+    Args:
+        gate_up: [2 * I, width]: gate, up stacked.
+        down: [width, I].
+    """
+
+    def __init__(self, gate_up: Linear, down: Linear, activation: Literal["silu", "gelu_tanh"]) -> None:
+        self.gate_up, self.down, self.gelu = gate_up, down, activation == "gelu_tanh"
+        self.nbytes = gate_up.nbytes + down.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, -1)
+        gate = F.gelu(gate, approximate="tanh") if self.gelu else F.silu(gate)
+        return self.down(gate.mul_(up))

@@ -1,0 +1,144 @@
+"""Matrix products and embedding tables in the dtypes that the backend runs in.
+
+Each takes activations [M, K] and gives [M, N]. Which one a weight becomes is decided once, when it is
+loaded; a pass only calls it. Weights that read the same input are stacked along N by `linear`, since a
+pass on a CPU is bound by the number of small operations. Knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from eagle3chat.engine.torch_weights import Affine, Weight, dense
+
+INT4_GROUPS = (32, 64, 128)  # what the int4 kernel takes and MLX writes
+INT4_ROWS = 16  # it wants N in multiples of this
+
+
+class Dense:
+    """x @ weight.T (+ bias), weight [N, K] in the dtype of x."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.weight, self.bias = weight, bias
+        self.nbytes = weight.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class Blocked:
+    """`Dense` for bfloat16 on a CPU with the weight reordered once into oneDNN's blocks.
+
+    F.linear reorders on every call, which costs more than the product when M is small. The operators are
+    private to torch; `usable` says whether this build has them.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.bias = bias
+        self.nbytes = weight.nbytes
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 4)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+
+    @staticmethod
+    def usable() -> bool:
+        """Whether oneDNN can run bfloat16 here."""
+        return (
+            torch.backends.mkldnn.is_available()
+            and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+            and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        )
+
+
+class Int4:
+    """4-bit groups on a CPU through torch's int4pack kernel; x is bfloat16 (float32 is a slow path).
+
+    The kernel computes w = scale * (u - 8) + c, hence c = biases + 8 * scales; both are rounded to
+    bfloat16, the codes are taken as they are. The packed layout depends on the CPU and is never saved.
+    """
+
+    def __init__(self, codes: Tensor, scales: Tensor, biases: Tensor, group: int, bias: Tensor | None = None) -> None:
+        scales, biases = scales.float(), biases.float()
+        self.group, self.bias = group, bias
+        self.packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.int().contiguous(), 1)
+        both = torch.stack((scales.t(), (biases + 8.0 * scales).t()), -1)
+        self.scale_and_zero = both.to(torch.bfloat16).contiguous()  # [K / group, N, 2]
+        self.nbytes = self.packed.nbytes + self.scale_and_zero.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = torch.ops.aten._weight_int4pack_mm_for_cpu(x, self.packed, self.group, self.scale_and_zero)
+        return y if self.bias is None else y + self.bias
+
+    @staticmethod
+    def fits(parts: Sequence[Weight]) -> bool:
+        """Whether these weights, stacked, are one 4-bit weight that the kernel takes as it is."""
+        if not all(isinstance(part, Affine) and part.bits == 4 for part in parts):
+            return False
+        groups = {part.group for part in parts}
+        rows = sum(part.rows for part in parts)
+        return len(groups) == 1 and groups <= set(INT4_GROUPS) and rows % INT4_ROWS == 0
+
+
+Linear = Dense | Blocked | Int4
+
+
+def linear(
+    parts: Sequence[Weight], *, int4: bool, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
+) -> Linear:
+    """One linear of weights that read the same input, stacked along N.
+
+    Args:
+        parts: [N_i, K] each.
+        int4: Use the int4 kernel where all parts are 4-bit; dense otherwise (also with a mixed stack).
+        dtype: Of the activations.
+        bias: [N] or None.
+    """
+    bias = None if bias is None else bias.to(device, dtype)
+    if int4 and Int4.fits(parts):
+        codes = torch.cat([part.codes() for part in parts])
+        scales = torch.cat([part.scales.float() for part in parts])
+        return Int4(codes, scales, torch.cat([part.biases.float() for part in parts]), parts[0].group, bias)
+    weight = torch.cat([dense(part).to(dtype) for part in parts]) if len(parts) > 1 else dense(parts[0]).to(dtype)
+    if dtype == torch.bfloat16 and device.type == "cpu" and Blocked.usable():
+        return Blocked(weight, bias)
+    return Dense(weight.to(device).contiguous(), bias)
+
+
+class Table:
+    """Embedding rows [V, H] in the activations' dtype; ids [M] -> [M, H]."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+        self.nbytes = weight.nbytes
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.weight)
+
+
+class CodeTable:
+    """8-bit embedding rows, made dense when they are read: exact in float32, then rounded to `dtype`."""
+
+    def __init__(self, weight: Affine, dtype: torch.dtype, device: torch.device) -> None:
+        self.dtype, self.group = dtype, weight.group
+        self.codes = weight.codes().to(device)
+        self.scales, self.biases = weight.scales.to(device), weight.biases.to(device)
+        self.nbytes = self.codes.nbytes + self.scales.nbytes + self.biases.nbytes
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        codes = self.codes[ids].float().view(len(ids), -1, self.group)
+        rows = codes * self.scales[ids].float()[..., None] + self.biases[ids].float()[..., None]
+        return rows.view(len(ids), -1).to(self.dtype)
+
+
+def embedding(weight: Weight, head: Linear | None, *, dtype: torch.dtype, device: torch.device) -> Table | CodeTable:
+    """The table of a weight [V, H]; shares memory with a tied `head` where that one is plain dense."""
+    if isinstance(head, Dense):
+        return Table(head.weight)
+    if isinstance(weight, Affine) and weight.bits == 8:
+        return CodeTable(weight, dtype, device)
+    return Table(dense(weight).to(device, dtype))

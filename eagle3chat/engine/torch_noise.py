@@ -1,0 +1,58 @@
+"""The noise of positions on a device: the same bits as `engine.sampling.noise_bits`, for the whole vocabulary.
+
+The keys of a position come from the host; everything here is elementwise. 32-bit words live in int32,
+whose products wrap; a shift to the right is arithmetic there, so the sign's copies are masked off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from eagle3chat.engine.sampling import ID_STEP, V_MAX, noise_key
+from eagle3chat.engine.torch_device import upload
+
+
+def _signed(word: int) -> int:
+    """A 32-bit word as the int32 with the same bits."""
+    return word - 2**32 if word >= 2**31 else word
+
+
+def _mix(x: Tensor, spare: Tensor) -> Tensor:
+    """The finaliser of `sampling._mix32`, in place; `spare` has x's shape."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, None)):
+        torch.bitwise_right_shift(x, shift, out=spare)
+        spare.bitwise_and_((1 << (32 - shift)) - 1)
+        x.bitwise_xor_(spare)
+        if factor is not None:
+            x.mul_(_signed(factor))
+    return x
+
+
+class Noise:
+    """Gumbel noise over a vocabulary of V ids.
+
+    Args:
+        vocabulary: V.
+    """
+
+    def __init__(self, vocabulary: int, device: torch.device) -> None:
+        self.device = device
+        ids = (torch.arange(vocabulary, dtype=torch.int64) * ID_STEP) & 0xFFFFFFFF
+        self.steps = torch.where(ids >= 2**31, ids - 2**32, ids).int().to(device)  # id * ID_STEP
+
+    def bits(self, seed: int, positions: Sequence[int]) -> Tensor:
+        """Int32 [len(positions), V]; as unsigned words they equal `noise_bits`."""
+        keys = [[_signed(word) for word in noise_key(seed, position)] for position in positions]
+        first, second = upload(keys, torch.int32, self.device).unsqueeze(-1).unbind(1)
+        x = self.steps + first
+        spare = torch.empty_like(x)
+        return _mix(_mix(x, spare).bitwise_xor_(second), spare)
+
+    def gumbel(self, seed: int, positions: Sequence[int]) -> Tensor:
+        """Float32 [len(positions), V]: -log(-log1p(-v)), v = (bits + 0.5) / 2**32, clamped below 1."""
+        v = self.bits(seed, positions).float()
+        v.add_((v < 0).float().mul_(2.0**32)).add_(0.5).mul_(2.0**-32).clamp_(max=V_MAX)
+        return v.neg_().log1p_().neg_().log_().neg_()
