@@ -12,6 +12,7 @@ which is refused. Formats: ggml's block definitions and MLX's quantised matrices
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ GROUP = 32
 U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
 F16 = npt.NDArray[np.float16]
+F32 = npt.NDArray[np.float32]
+BlockKind = Literal["Q4_0", "Q4_1", "Q8_0"]
+BLOCK_BYTES = {"Q4_0": 18, "Q4_1": 20, "Q8_0": 34}
 
 
 class NotExactError(ValueError):
@@ -27,13 +31,52 @@ class NotExactError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Affine:
-    """A quantised matrix [N, K]: words [N, K*bits/32], scales and biases [N, K/32]."""
+class Blocks:
+    """A GGUF matrix [N, K] as it lies in the file: uint8 rows [N, K/32 * block bytes]."""
 
-    bits: int
-    words: U32
-    scales: F16
-    biases: F16
+    kind: BlockKind
+    rows: U8
+
+    @property
+    def bits(self) -> int:
+        """Bits of a code."""
+        return 8 if self.kind == "Q8_0" else 4
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N and K."""
+        return len(self.rows), self.rows.shape[1] // BLOCK_BYTES[self.kind] * GROUP
+
+    def words(self) -> U32:
+        """[N, K*bits/32], as `pack` makes them."""
+        octets = self._bytes()[:, :, (4 if self.kind == "Q4_1" else 2) :]
+        if self.kind == "Q8_0":
+            return pack((octets ^ np.uint8(0x80)).reshape(self.shape), 8)
+        codes = np.empty((*octets.shape[:2], GROUP), np.uint8)
+        codes[:, :, :16] = octets & 15
+        codes[:, :, 16:] = octets >> 4
+        return pack(codes.reshape(self.shape), 4)
+
+    def scales(self) -> F16:
+        """[N, K/32]."""
+        return self._halves(0)
+
+    def biases(self) -> F16:
+        """[N, K/32].
+
+        Raises:
+            NotExactError: A bias does not fit float16.
+        """
+        if self.kind == "Q4_1":
+            return self._halves(2)
+        return _times(self._halves(0), -8.0 if self.kind == "Q4_0" else -128.0)
+
+    def _bytes(self) -> U8:
+        return self.rows.reshape(len(self.rows), -1, BLOCK_BYTES[self.kind])
+
+    def _halves(self, at: int) -> F16:
+        """The float16 at byte `at` of every block."""
+        return np.ascontiguousarray(self._bytes()[:, :, at : at + 2]).view("<f2")[:, :, 0]
 
 
 def pack(codes: U8, bits: int) -> U32:
@@ -55,38 +98,11 @@ def unpack(words: U32, bits: int) -> U8:
     return codes
 
 
-def dequantized(matrix: Affine) -> npt.NDArray[np.float32]:
+def dequantized(words: U32, scales: F16, biases: F16, bits: int) -> F32:
     """scales * u + biases [N, K], each operation rounded to float32."""
-    codes = unpack(matrix.words, matrix.bits).astype(np.float32)
-    scales = np.repeat(matrix.scales.astype(np.float32), GROUP, axis=1)
-    biases = np.repeat(matrix.biases.astype(np.float32), GROUP, axis=1)
-    return scales * codes + biases
-
-
-def from_q4_0(rows: U8) -> Affine:
-    """Rows [N, K/32*18] of Q4_0 blocks."""
-    blocks = rows.reshape(len(rows), -1, 18)
-    scales = _halves(blocks, 0)
-    return Affine(4, _repacked(blocks[:, :, 2:]), scales, _times(scales, -8.0))
-
-
-def from_q4_1(rows: U8) -> Affine:
-    """Rows [N, K/32*20] of Q4_1 blocks."""
-    blocks = rows.reshape(len(rows), -1, 20)
-    return Affine(4, _repacked(blocks[:, :, 4:]), _halves(blocks, 0), _halves(blocks, 2))
-
-
-def from_q8_0(rows: U8) -> Affine:
-    """Rows [N, K/32*34] of Q8_0 blocks."""
-    blocks = rows.reshape(len(rows), -1, 34)
-    scales = _halves(blocks, 0)
-    codes = blocks[:, :, 2:] ^ np.uint8(0x80)
-    return Affine(8, pack(codes.reshape(len(rows), -1), 8), scales, _times(scales, -128.0))
-
-
-def _halves(blocks: U8, at: int) -> F16:
-    """The float16 at byte `at` of every block [N, K/32]."""
-    return np.ascontiguousarray(blocks[:, :, at : at + 2]).view("<f2")[:, :, 0]
+    group = unpack(words, bits).shape[1] // scales.shape[1]
+    wide_scales = np.repeat(scales.astype(np.float32), group, axis=1)
+    return wide_scales * unpack(words, bits) + np.repeat(biases.astype(np.float32), group, axis=1)
 
 
 def _times(scales: F16, factor: float) -> F16:
@@ -96,12 +112,3 @@ def _times(scales: F16, factor: float) -> F16:
     if not np.array_equal(product.astype(np.float32), wide):
         raise NotExactError(f"a scale of {float(np.abs(scales).max())} times {factor} does not fit float16")
     return product
-
-
-def _repacked(octets: U8) -> U32:
-    """Code bytes [N, K/32, 16] of GGUF's order as words [N, K/8] of MLX's."""
-    rows, blocks, _ = octets.shape
-    codes = np.empty((rows, blocks, GROUP), np.uint8)
-    codes[:, :, :16] = octets & 15
-    codes[:, :, 16:] = octets >> 4
-    return pack(codes.reshape(rows, -1), 4)

@@ -1,0 +1,186 @@
+"""A Hugging Face directory as a target: config.json, safetensors (one file or shards), tokenizer.json.
+
+Dense F32, F16 and BF16, or the MLX affine layout, both unchanged. Other quantisations are refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from eagle3chat.engine.bundle import (
+    CHAT_TEMPLATE,
+    CONFIG,
+    INDEX,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    read_tensors,
+    tokenizer_size,
+)
+from eagle3chat.engine.checkpoint import TargetSource, stop_ids
+from eagle3chat.engine.config import Quantization
+from eagle3chat.engine.errors import BundleError, CheckpointError
+from eagle3chat.engine.hf_config import quantization_json, read_json, read_target_config, whole
+from eagle3chat.engine.layout import group_and_bits, problem_in_target, target_modules
+from eagle3chat.engine.tensor_file import LazyTensor, TensorInfo
+
+IGNORED = ".rotary_emb.inv_freq"
+OTHER = "Use a dense checkpoint, or one in MLX's affine layout."
+
+
+def open_hf(path: Path) -> TargetSource:
+    """Open a Hugging Face directory.
+
+    Raises:
+        CheckpointError: The family, a setting, a tensor or the quantisation is not known.
+        BundleError: A file is missing or damaged.
+    """
+    config_file = path / CONFIG
+    values = read_json(config_file)
+    stored = {name: info for name, info in _stored(path).items() if not name.endswith(IGNORED)}
+    config = read_target_config(values, "lm_head.weight" not in stored, str(config_file))
+    quantization = _quantization(values, str(config_file))
+    if quantization is not None:
+        widths = {module: columns for module, _, columns in target_modules(config)}
+        quantization = _completed(quantization, stored, widths)
+    problem = problem_in_target(stored, config, quantization)
+    if problem:
+        raise CheckpointError(f"{path}: {problem}.", OTHER)
+    written = {k: v for k, v in values.items() if k not in ("quantization", "quantization_config")}
+    written["tie_word_embeddings"] = config.tie_embeddings
+    if quantization is not None:
+        written["quantization"] = quantization_json(quantization)
+    words = _words(path)
+    data = _tokenizer(path, config.vocab_size)
+    settings = {k: v for k, v in words.items() if k != "chat_template"}
+    return TargetSource(
+        name=path.resolve().name,
+        config=config,
+        quantization=quantization,
+        tensors=tuple(LazyTensor(n, i.dtype, i.shape, i.read) for n, i in stored.items()),
+        config_json=written,
+        tokenizer=data,
+        tokenizer_config=settings,
+        chat_template=_chat_template(path, words),
+        bos_id=_bos_id(data, words),
+        stop_ids=_stop_ids(path, values, words, data),
+        files=_files(path, stored),
+    )
+
+
+def _stored(path: Path) -> dict[str, TensorInfo]:
+    pickles = sorted(path.glob("*.bin"))
+    if pickles and not any(path.glob("*.safetensors")):
+        raise CheckpointError(
+            f"{pickles[0]} is a pickle, which can run code when it is read.", "Convert the checkpoint to safetensors."
+        )
+    return read_tensors(path)
+
+
+def _quantization(values: Mapping[str, Any], where: str) -> Quantization | None:
+    """The MLX quantisation that the config declares; other kinds are refused."""
+    declared = values.get("quantization") or values.get("quantization_config")
+    if declared is None:
+        return None
+    method = declared.get("quant_method")
+    mode = declared.get("mode", "affine")
+    if method is not None or mode != "affine":
+        raise CheckpointError(f"{where}: the quantisation {method or mode!r} is not known.", OTHER)
+    group, bits = whole(declared, "group_size", where), whole(declared, "bits", where)
+    overrides = []
+    for module, entry in declared.items():
+        if isinstance(entry, dict):
+            if entry.get("mode", "affine") != "affine":
+                raise CheckpointError(f"{where}: the quantisation {entry['mode']!r} is not known.", OTHER)
+            numbers = whole(entry, "group_size", where, group), whole(entry, "bits", where, bits)
+            overrides.append((module, *numbers))
+    return Quantization(group_size=group, bits=bits, overrides=tuple(overrides))
+
+
+def _completed(quantization: Quantization, stored: Mapping[str, TensorInfo], widths: Mapping[str, int]) -> Quantization:
+    """With the modules that have another form than the config declares: it is in their shapes."""
+    overrides = {path: (group, bits) for path, group, bits in quantization.overrides}
+    for module, columns in widths.items():
+        weight, scales = stored.get(f"{module}.weight"), stored.get(f"{module}.scales")
+        if weight is None or scales is None or len(weight.shape) != 2 or len(scales.shape) != 2 or module in overrides:
+            continue
+        if 0 in (*weight.shape, *scales.shape):
+            continue
+        form = columns // scales.shape[1], weight.shape[1] * 32 // columns
+        if form != group_and_bits(quantization, module):
+            overrides[module] = form
+    return replace(quantization, overrides=tuple((path, *form) for path, form in overrides.items()))
+
+
+def _words(path: Path) -> dict[str, Any]:
+    file = path / TOKENIZER_CONFIG
+    return read_json(file) if file.is_file() else {}
+
+
+def _tokenizer(path: Path, vocab_size: int) -> bytes:
+    file = path / TOKENIZER
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise BundleError(str(file), "is missing", "Convert the tokenizer to tokenizer.json first.") from error
+    size = tokenizer_size(file, data)
+    if size > vocab_size:
+        raise CheckpointError(f"{file} has {size} tokens, the model knows {vocab_size}.", "Use the model's tokenizer.")
+    return data
+
+
+def _chat_template(path: Path, words: Mapping[str, Any]) -> str:
+    """The file beside the weights, else the string in tokenizer_config.json; of several, the one called default."""
+    file = path / CHAT_TEMPLATE
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    template = words.get("chat_template")
+    older = path / "chat_template.json"
+    if template is None and older.is_file():
+        template = read_json(older).get("chat_template")
+    if isinstance(template, list):
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else ""
+
+
+def _text(token: Any) -> str:
+    """A token of tokenizer_config.json, which may be an object with `content`."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else ""
+
+
+def _bos_id(data: bytes, words: Mapping[str, Any]) -> int:
+    """The id that the tokenizer itself puts first, else the one that its config asks for; -1: none."""
+    tokenizer = Tokenizer.from_str(data.decode())
+    bos = tokenizer.token_to_id(_text(words.get("bos_token")))
+    if bos is None:
+        return -1
+    adds = words.get("add_bos_token")
+    if adds is None:
+        adds = tokenizer.encode("").ids[:1] == [bos]
+    return int(bos) if adds else -1
+
+
+def _stop_ids(path: Path, values: Mapping[str, Any], words: Mapping[str, Any], data: bytes) -> tuple[int, ...]:
+    generation = path / "generation_config.json"
+    sources = [read_json(generation) if generation.is_file() else {}, values]
+    declared: list[int] = []
+    for source in sources:
+        ends = source.get("eos_token_id")
+        declared += [i for i in (ends if isinstance(ends, list) else [ends]) if type(i) is int]
+    controls = {t["content"]: t["id"] for t in json.loads(data).get("added_tokens") or [] if t.get("special")}
+    end = controls.get(_text(words.get("eos_token")))
+    return stop_ids([*declared, *([] if end is None else [end])], controls)
+
+
+def _files(path: Path, stored: Mapping[str, TensorInfo]) -> tuple[Path, ...]:
+    names = (CONFIG, INDEX, TOKENIZER, TOKENIZER_CONFIG, CHAT_TEMPLATE, "generation_config.json")
+    small = [path / name for name in names if (path / name).is_file()]
+    return (*small, *sorted({info.path for info in stored.values()}))
