@@ -99,13 +99,18 @@ def _add_bench(parser: Parser) -> None:
 
 def _add_export(parser: Parser) -> None:
     parser.add_argument("--target", required=True, metavar="PATH", help="a GGUF file or a Hugging Face directory")
-    parser.add_argument("--draft", metavar="PATH", help="an EAGLE-3 head: SpecForge, speculators or alike")
+    parser.add_argument("--draft", metavar="PATH", help="an EAGLE-3 head's directory (default: the target alone)")
     parser.add_argument("--output-dir", required=True, metavar="DIR", help="the bundle to write")
     parser.add_argument("--name", metavar="NAME", help="the target's name as shown")
+    parser.add_argument("--template", metavar="NAME|FILE", help="gemma4, chatml, llama3, model, or a Jinja file")
     parser.add_argument("--chain", metavar="K", type=int, help="default chain (default: 3)")
-    parser.add_argument("--max-prefill", metavar="N", type=int, help="largest prefill chunk (default: 512)")
+    parser.add_argument("--max-chain", metavar="K", type=int, help="longest chain")
+    parser.add_argument("--max-prefill", metavar="N", type=int, help="tokens of a prefill chunk (default: 512)")
+    parser.add_argument("--max-seq-len", metavar="N", type=int, help="longest context (default: the target's)")
     parser.add_argument("--taps", metavar="B,B,B", type=_integers, help="tap boundaries (default: what the draft says)")
-    parser.add_argument("--template", metavar="NAME", help="built-in template, or model")
+    parser.add_argument(
+        "--own-embedding", action=argparse.BooleanOptionalAction, help="use the draft's embedding, or the target's"
+    )
 
 
 def _add_transcripts(parser: Parser) -> None:

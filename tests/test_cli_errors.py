@@ -135,7 +135,11 @@ def test_transcripts_and_export(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "nonesuch" in complaint(capsys, "transcripts", "path", "nonesuch")
     assert "--target" in complaint(capsys, "export", "--output-dir", "x")
     argv = ("export", "--target", "/nonexistent/t", "--draft", "/nonexistent/d", "--output-dir", str(tmp_path / "out"))
-    assert "/nonexistent/t" in complaint(capsys, *argv)
+    assert main(argv) == 2
+    *stages, error = capsys.readouterr().err.splitlines()
+    assert error.startswith("eagle3chat: /nonexistent/t")
+    assert not any("Traceback" in stage for stage in stages)
+    assert not (tmp_path / "out").exists()
 
 
 def test_control_codes_in_arguments_are_not_echoed(capsys: pytest.CaptureFixture[str]) -> None:
