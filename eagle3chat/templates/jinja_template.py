@@ -32,7 +32,8 @@ from eagle3chat.templates.base import joined
 MAX_CHARACTERS = 1_000_000
 """What a template may write of its own; messages do not count."""
 
-_PAD = "\n\u2003\n"  # an em space: white space that no template writes itself
+_EM_SPACE = "\u2003"  # white space that no template writes itself
+_LINES = "\n" * 7  # more than a template writes itself
 _FIX = "Name a built-in template with --template: gemma4, chatml or llama3."
 _SYSTEM_FIX = "Leave the system text out, or put it into the first message."
 _END_OF_TURN = re.compile(r"\s*(<[^<>\s]+>)")  # `<|im_end|>`, `</s>`, `<turn|>`
@@ -75,7 +76,10 @@ class JinjaTemplate:
     def _places(self, messages: Sequence[Message], start_reply: bool) -> list[_Place]:
         """Each message with the template's text before it, in order of the output; then the text after all."""
         marks = [f"x{secrets.token_hex(16)}x" for _ in messages]
-        rows = [(message.role, f"{_PAD}{mark}{_PAD}") for message, mark in zip(messages, marks, strict=True)]
+        rows = [
+            (message.role, f"{_LINES}{_EM_SPACE}{mark}{_EM_SPACE}{_LINES}")
+            for message, mark in zip(messages, marks, strict=True)
+        ]
         text = self._run(rows, start_reply)
         for message, mark in zip(messages, marks, strict=True):
             if text.count(mark) != 1:
@@ -160,20 +164,22 @@ def _unchanged(text: str) -> str:
 
 def _cut_left_pad(text: str) -> tuple[str, Strip]:
     """Without the pad that ends it, and how the template strips the left of a message."""
-    if text.endswith(_PAD):
-        return text.removesuffix(_PAD), _unchanged
-    if text.endswith(_PAD[1:]):
-        return text.removesuffix(_PAD[1:]), lambda content: content.lstrip("\n")
-    return text, str.lstrip
+    if not text.endswith(_EM_SPACE):
+        return text, str.lstrip
+    text = text.removesuffix(_EM_SPACE)
+    if text.endswith(_LINES):
+        return text.removesuffix(_LINES), _unchanged
+    return text, lambda content: content.lstrip("\n")
 
 
 def _cut_right_pad(text: str) -> tuple[str, Strip]:
     """Without the pad that starts it, and how the template strips the right of a message."""
-    if text.startswith(_PAD):
-        return text.removeprefix(_PAD), _unchanged
-    if text.startswith(_PAD[:-1]):
-        return text.removeprefix(_PAD[:-1]), lambda content: content.rstrip("\n")
-    return text, str.rstrip
+    if not text.startswith(_EM_SPACE):
+        return text, str.rstrip
+    text = text.removeprefix(_EM_SPACE)
+    if text.startswith(_LINES):
+        return text.removeprefix(_LINES), _unchanged
+    return text, lambda content: content.rstrip("\n")
 
 
 def read_special_tokens(config: Path | None) -> dict[str, str]:

@@ -106,11 +106,11 @@ def test_bytes_that_never_complete_neither_raise_nor_stall(kind: str, raw: bytes
     reply = ReplyText(codec, Stops())
     seen = 0
     text = ""
-    for given, id in enumerate(ids, 1):
+    for taken, id in enumerate(ids, 1):
         piece = reply.take([id]).text
         text += piece
-        seen = given if piece else seen
-        assert given - seen <= 3, "held back longer than a character can take"
+        seen = taken if piece else seen
+        assert taken - seen <= 3, "held back longer than a character can take"
     text += reply.rest() + ReplyText(codec, Stops()).take([byte[b"b"]]).text
     assert text == (b"A" + raw * 200).decode("utf-8", "replace") + "b"
 
