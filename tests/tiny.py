@@ -9,6 +9,7 @@ own norm and head rows it guesses what the undisturbed target would say. `agree`
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -149,9 +150,10 @@ def tiny_tokenizer(vocab: int) -> dict[str, object]:
     order += [b for b in range(256) if b not in set(order)]
     symbols = _byte_symbols()
     tokens = [*CONTROLS, *(symbols[b] for b in order)][:vocab]
-    merges = [(a, b) for a in symbols.values() for b in symbols.values() if a in tokens and b in tokens]
-    rank = {symbols[b]: i for i, b in enumerate(order)}
-    merges = sorted(merges, key=lambda pair: rank[pair[0]] + rank[pair[1]])[: vocab - len(tokens)]
+    ranked = [symbols[b] for b in order]
+    missing = max(0, vocab - len(tokens))
+    diagonals = ((ranked[i], ranked[total - i]) for total in range(256) for i in range(total + 1))
+    merges = list(itertools.islice(diagonals, missing))
     tokens += [a + b for a, b in merges]
     assert len(tokens) == vocab
     return {
