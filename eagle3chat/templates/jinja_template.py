@@ -2,7 +2,8 @@
 
 Each message is rendered as an unguessable mark; the output is cut at the marks, and the messages are put in their
 places. So no message is ever template source, none can name a control token, and replies can be spliced in as ids.
-White space around each mark tells whether the template strips messages.
+White space around each mark tells whether the template strips messages. A template that looks into messages for
+switches (`/no_think`) or thoughts finds none.
 
 The environment (block trimming, loop controls, `generation` blocks, `raise_exception`, `strftime_now`, `tojson`)
 is the one that Hugging Face's chat templates are written for.

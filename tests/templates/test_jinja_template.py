@@ -244,7 +244,7 @@ def test_the_bundles_template_gets_the_names_of_its_tokens(tmp_path: Path) -> No
     pieces = made.render([Message("user", "x")])
     assert pieces[0].text == "<s><|im_start|>user\n"
     ids = CODEC.encode(pieces, CODEC.id_of("<s>") or 0)
-    assert ids.count(CODEC.id_of("<s>")) == 1
+    assert ids.count(CODEC.id_of("<s>") or 0) == 1
     for broken in ("{", "[1]"):
         (tmp_path / "tokenizer_config.json").write_text(broken)
         with pytest.raises(TemplateError, match=r"tokenizer_config\.json is not"):
