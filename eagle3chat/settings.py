@@ -16,6 +16,7 @@ from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.requests import Controls
 from eagle3chat.engine.sampling import Sampling
 
+THEMES = ("auto", "dark", "light")  # auto: by the terminal's background
 MARKS = ("full", "subtle", "off")  # how loud the kinds of token are marked in the reply
 _DTYPES = ("auto", "float32", "bfloat16", "int4")
 _BACKENDS = ("auto", "torch", "mlx", "scripted")
@@ -44,7 +45,7 @@ class Settings:
 
 _INTS = ("top_k", "chain", "max_new_tokens", "threads")
 _FLOATS = ("temperature", "top_p", "min_p")
-_CHOICES = {"dtype": _DTYPES, "backend": _BACKENDS, "marks": MARKS}
+_CHOICES = {"dtype": _DTYPES, "backend": _BACKENDS, "marks": MARKS, "theme": THEMES}
 
 
 def settings_path() -> Path:

@@ -48,6 +48,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("threads = 0", "threads"),
         ('dtype = "int8"', "int4"),
         ("theme = 3", "theme"),
+        ('theme = "nonesuch"', "light"),
         ('marks = "loud"', "subtle"),
         ("chain = ", "TOML"),
     ],

@@ -1,0 +1,133 @@
+"""`eagle3chat` without a command, up to the screen's entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import tiny_bundle
+
+from eagle3chat.cli import main
+from eagle3chat.engine.events import Info
+from eagle3chat.engine.requests import Controls, PairOptions
+from eagle3chat.engine.sampling import Sampling
+from eagle3chat.transcript import Transcript
+
+INFO = Info("Model", "D", "llama", "torch", "cpu", "int4", "chatml", 512, 8, 3, "", (), 1.0, 10)
+
+
+@dataclass
+class Screen:
+    """What the screen was started with; it leaves at once."""
+
+    options: PairOptions | None = None
+    given: dict[str, Any] = field(default_factory=dict)
+
+    def run_chat(self, options: PairOptions, **given: Any) -> int:
+        self.options, self.given = options, given
+        return 0
+
+
+@pytest.fixture
+def screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Screen:
+    screen = Screen()
+    monkeypatch.setattr("eagle3chat.ui.run.run_chat", screen.run_chat)
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return screen
+
+
+def test_what_nobody_says_is_a_warm_chat_that_is_saved(screen: Screen) -> None:
+    assert main(["--backend", "scripted"]) == 0
+    assert screen.options == PairOptions(backend="scripted")
+    controls = screen.given["controls"]
+    assert (controls.chain, controls.sampling.temperature) == (3, 0.8)
+    assert (screen.given["max_new_tokens"], screen.given["system"], screen.given["conversation"]) == (None, None, None)
+    assert isinstance(screen.given["transcript"], Transcript)
+
+
+def test_flags_reach_the_screen(screen: Screen) -> None:
+    argv = ["--chain", "0", "--temperature", "0", "--seed", "4", "--no-transcript", "--system", "S"]
+    argv += ["--theme", "light", "--marks", "off", "--max-new-tokens", "9"]
+    assert main([*argv, "--backend", "scripted"]) == 0
+    assert screen.given == {
+        "controls": Controls(0, Sampling(seed=4)),
+        "max_new_tokens": 9,
+        "system": "S",
+        "transcript": None,
+        "conversation": None,
+        "theme": "light",
+        "marks": "off",
+    }
+
+
+def test_the_bundle_says_the_chain_and_is_checked_before_the_screen(
+    tmp_path: Path, screen: Screen, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = tiny_bundle(tmp_path, default_chain=2, max_chain=5)
+    assert main(["--model", str(bundle)]) == 0
+    assert screen.options is not None
+    assert (screen.options.bundle, screen.given["controls"].chain) == (str(bundle), 2)
+    screen.options = None
+    assert main(["--model", str(bundle), "--chain", "6"]) == 2
+    (bundle / "target" / "model.safetensors").unlink()
+    assert main(["--model", str(bundle)]) == 2
+    assert screen.options is None
+    assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_the_builtin_pair_is_made_with_its_progress_told(
+    tmp_path: Path, screen: Screen, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = tiny_bundle(tmp_path)
+
+    def make(progress: Any) -> Path:
+        progress("reading", 0.1)
+        progress("reading", 0.5)
+        progress("writing", 0.9)
+        return bundle
+
+    monkeypatch.setattr("eagle3chat.engine.default_pair.default_bundle", make)
+    assert main([]) == 0
+    assert screen.options is not None
+    assert screen.options.bundle == str(bundle)
+    assert capsys.readouterr().err == "reading\nwriting\n"
+
+
+def saved_chat(bundle: str) -> str:
+    transcript = Transcript.create()
+    transcript.opened(INFO, Controls(5, Sampling(temperature=0.3, seed=11)), bundle)
+    transcript.system("Be brief.")
+    transcript.user("Hi")
+    transcript.close()
+    return transcript.id
+
+
+@pytest.mark.parametrize("argv", [["-c"], ["--continue"], ["--resume"], ["--resume", "last"], ["--resume", "ID"]])
+def test_a_resumed_chat_goes_on_as_it_was(argv: list[str], tmp_path: Path, screen: Screen) -> None:
+    bundle = tiny_bundle(tmp_path)
+    name = saved_chat(str(bundle))
+    assert main([name if word == "ID" else word for word in argv]) == 0
+    assert screen.options is not None
+    assert screen.options.bundle == str(bundle)
+    assert screen.given["controls"] == Controls(5, Sampling(temperature=0.3, seed=11))
+    assert screen.given["system"] == "Be brief."
+    assert screen.given["conversation"].header.id == screen.given["transcript"].id == name
+
+
+def test_flags_win_over_a_resumed_chat(screen: Screen) -> None:
+    saved_chat("/nonexistent/bundle")
+    assert main(["-c", "--backend", "scripted", "--chain", "1", "--temperature", "0", "--system", "New."]) == 0
+    assert screen.given["controls"] == Controls(1, Sampling(temperature=0.0, seed=11))
+    assert screen.given["system"] == "New."
+    assert screen.options is not None
+    assert screen.options.bundle == ""  # the one that was used is gone
+
+
+def test_nothing_to_resume(screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-c", "--backend", "scripted"]) == 2
+    assert "no transcript" in capsys.readouterr().err
