@@ -13,6 +13,8 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ DRAFT_FILES = ("config.json", "model.safetensors")
 KEY_FILE = "built-from.json"
 RECIPE = 1  # raise it when the same sources would make another bundle
 STALE_SECONDS = 3600.0  # a build takes seconds
+ATTEMPTS = 3  # to rename, while others do the same
 
 
 def default_bundle(data_dir: Path | None = None, progress: Progress | None = None) -> Path:
@@ -127,15 +130,29 @@ def _build(path: Path, target: Path, draft: Path, progress: Progress | None) -> 
         command = "eagle3chat (default pair)"
         built = export_bundle(target, draft, work / "bundle", progress=progress, command=command)
         (built / KEY_FILE).write_text(json.dumps(key), encoding="utf-8")
-        if path.exists():
-            path.rename(work / "old")
-        try:
-            built.rename(path)
-        except OSError:
-            if _opened(path) is None:  # nobody else was first: a real error
-                raise
+        _put(built, path, lambda: _is_there(path, target, draft))
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _is_there(path: Path, target: Path, draft: Path) -> bool:
+    there = _opened(path)
+    return there is not None and _is_current(there, target, draft)
+
+
+def _put(built: Path, path: Path, is_there: Callable[[], bool]) -> None:
+    """Rename `built` to `path` unless another process was first; what is old or damaged there steps aside."""
+    for attempt in range(ATTEMPTS):
+        try:
+            built.rename(path)  # fails where a directory with files is in the way
+            return
+        except OSError:
+            if is_there():
+                return
+            if attempt == ATTEMPTS - 1:
+                raise
+        with suppress(FileNotFoundError):
+            path.rename(built.parent / f"old-{attempt}")
 
 
 def _remove_stale(directory: Path) -> None:
