@@ -1,0 +1,275 @@
+"""The chat on screen: keys and commands in, events of the worker out. Knows the worker by its handle alone.
+
+One timer draws a reply, ten times a second, and runs only while one streams: the worker shares the machine, so
+every frame costs it tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar
+
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen, Screen
+from textual.timer import Timer
+from textual.widgets import TextArea
+
+from eagle3chat.engine.errors import Eagle3Error, SettingError
+from eagle3chat.engine.requests import Controls, PairOptions
+from eagle3chat.engine.worker import DecodeWorker
+from eagle3chat.transcript import Transcript
+from eagle3chat.transcript_codec import Conversation as Past
+from eagle3chat.ui.chat import Chat
+from eagle3chat.ui.commands import COMMANDS, Call, changed, checked_chain, is_command, parse
+from eagle3chat.ui.figures import number, plural
+from eagle3chat.ui.glyphs import pick_glyphs
+from eagle3chat.ui.host import Host
+from eagle3chat.ui.link import Link, WorkerFactory
+from eagle3chat.ui.messages import Submitted, Woken
+from eagle3chat.ui.record import Record
+from eagle3chat.ui.screens.help import Help
+from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
+from eagle3chat.ui.widgets.stage import Stage
+
+FLUSH_SECONDS = 0.1
+ARM_SECONDS = 3.0  # in which a second ctrl+c leaves
+MARKS = ("full", "subtle", "off")
+
+
+class ChatApp(App[int]):
+    """The terminal chat.
+
+    Args:
+        options: The pair to open.
+        controls: Chain and sampling to begin with.
+        transcript: Where the conversation is written; None: nowhere.
+        max_new_tokens: Limit of each reply; None: to the end of the context.
+        system: The system message.
+        past: A conversation to go on with.
+        theme: A theme's name, "dark", "light" or "auto".
+        marks: One of MARKS.
+        worker_factory: Makes the decode worker.
+    """
+
+    TITLE = "eagle3chat"
+    CSS_PATH = "chat.tcss"
+    ENABLE_COMMAND_PALETTE = True
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-narrow"), (81, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-short"), (20, "-tall")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop", "Stop", id="chat.stop", priority=True),
+        Binding("ctrl+c", "interrupt", "Copy, stop, clear, leave", id="chat.interrupt", priority=True),
+        Binding("ctrl+q", "quit", "Leave", id="chat.quit", priority=True),
+        Binding("f1", "help", "Help", id="chat.help", priority=True),
+        Binding("f3", "marks", "Marks", id="chat.marks", priority=True),
+        Binding("f5", "restart", "Restart the worker", id="chat.restart", priority=True),
+        Binding("f8", "chain(-1)", "Shorter chain", id="chat.chain.shorter", priority=True),
+        Binding("f9", "chain(1)", "Longer chain", id="chat.chain.longer", priority=True),
+        Binding("ctrl+g", "temperature(-1)", "Cooler", id="chat.temperature.down", priority=True),
+        Binding("ctrl+t", "temperature(1)", "Warmer", id="chat.temperature.up", priority=True),
+        Binding("pageup", "page(-1)", "Page up", id="chat.page.up", priority=True),
+        Binding("pagedown", "page(1)", "Page down", id="chat.page.down", priority=True),
+        Binding("ctrl+home", "edge(-1)", "First turn", id="chat.start", priority=True),
+        Binding("ctrl+end", "edge(1)", "Last turn", id="chat.end", priority=True),
+    ]
+
+    def __init__(
+        self,
+        options: PairOptions,
+        controls: Controls,
+        *,
+        transcript: Transcript | None = None,
+        max_new_tokens: int | None = None,
+        system: str = "",
+        past: Past | None = None,
+        theme: str = "auto",
+        marks: str = "full",
+        worker_factory: WorkerFactory = DecodeWorker,
+    ) -> None:
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        self._wanted_theme = pick_theme(theme, os.environ, no_color=self.no_color)
+        self._marks = marks if marks in MARKS else MARKS[0]
+        self._timer: Timer | None = None
+        self._armed_at = -ARM_SECONDS  # when ctrl+c last offered to leave
+        self._past = past
+        self.glyphs = pick_glyphs(os.environ)
+        self.chat = Chat(controls, max_new_tokens, system)
+        self.stage = Stage(self.glyphs, self.chat)
+        self.link = Link(worker_factory, options, self._wake)
+        self.record = Record(transcript, options.bundle, lambda text: self.stage.keys.tell(text, error=True))
+        self.host = Host(self.chat, self.stage, self.link, self.record, past, self._stream)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return kind_colours(self.current_theme)
+
+    def compose(self) -> ComposeResult:
+        yield self.stage
+
+    async def on_mount(self) -> None:
+        self.register_theme(DARK)
+        self.register_theme(LIGHT)
+        self.theme = self._wanted_theme
+        self._show_marks()
+        if not self.is_headless:
+            for sign, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+                asyncio.get_running_loop().add_signal_handler(sign, self.exit, code)
+        if self._past is not None:
+            await self.stage.conversation.add_past(self._past)
+        self._timer = self.set_interval(FLUSH_SECONDS, self._wake, pause=True)
+        self.stage.prompt.area.focus()
+        self.run_worker(self.link.start(), group="worker", name="start")
+
+    def _wake(self) -> None:
+        """Have the events fetched; on any thread."""
+        self.post_message(Woken())
+
+    async def on_woken(self, message: Woken) -> None:
+        await self.host.wake()
+
+    def _stream(self, on: bool) -> None:
+        assert self._timer is not None
+        if on:
+            self._timer.resume()
+        else:
+            self._timer.pause()
+
+    async def on_submitted(self, message: Submitted) -> None:
+        text = message.text.strip()
+        self.stage.keys.tell("")
+        if not is_command(text):
+            await self.host.say(message.text)
+            return
+        try:
+            await self._run(parse(text))
+        except Eagle3Error as error:
+            self.stage.keys.tell(str(error), error=True)
+            self.stage.prompt.give_back(message.text)  # to mend it
+
+    async def _run(self, call: Call) -> None:
+        """Do what a slash command says.
+
+        Raises:
+            SettingError: Its argument is not possible.
+        """
+        controls = changed(self.chat.controls, call.command.name, call.argument, self.chat.info)
+        if controls is not None:
+            self.host.set_controls(controls)
+            return
+        match call.command.name:
+            case "system":
+                self.host.set_system(call.argument)
+                self.stage.keys.tell("The system message holds from the next message on.")
+            case "new":
+                await self.host.renew()
+            case "marks" | "restart" | "help" | "quit":
+                await self.run_action(call.command.name)
+
+    # Keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        chat_only = ("stop", "interrupt", "help", "marks", "restart", "chain", "temperature", "page", "edge")
+        return not (action in chat_only and isinstance(self.screen, ModalScreen))
+
+    def action_stop(self) -> None:
+        """Stop the reply; what came stays."""
+        self.host.stop()
+        self.stage.keys.tell("")
+        self.stage.prompt.area.focus()
+
+    def action_interrupt(self) -> None:
+        """Copy, else stop, else clear the prompt, else leave when pressed twice."""
+        area, keys = self.stage.prompt.area, self.stage.keys
+        selected = self.screen.get_selected_text() or area.selected_text
+        if selected:
+            self.copy_to_clipboard(selected)
+            keys.tell(f"{plural(len(selected), 'character')} sent to the terminal's clipboard")
+        elif self.host.replying:
+            self.action_stop()
+        elif area.text:
+            area.take()
+        elif asyncio.get_running_loop().time() - self._armed_at < ARM_SECONDS:
+            self.exit(0)
+        else:
+            self._armed_at = asyncio.get_running_loop().time()
+            keys.tell("ctrl+c again leaves")
+
+    async def action_quit(self) -> None:
+        self.exit(0)
+
+    def action_help(self) -> None:
+        """Show keys, commands and meanings."""
+        self.push_screen(Help(self.glyphs))
+
+    def action_marks(self) -> None:
+        """The next way of marking tokens in the reply."""
+        self._marks = MARKS[(MARKS.index(self._marks) + 1) % len(MARKS)]
+        self._show_marks()
+        self.stage.keys.tell(f"marks {self._marks}")
+
+    def _show_marks(self) -> None:
+        for name in MARKS:
+            self.stage.set_class(name == self._marks, f"-marks-{name}")
+
+    async def action_restart(self) -> None:
+        """End the worker and start another; the conversation stays."""
+        await self.host.give_up()
+        self.run_worker(self.link.restart(), group="worker", name="restart")
+
+    def action_chain(self, step: int) -> None:
+        """A longer or shorter chain."""
+        try:
+            chain = checked_chain(self.chat.controls.chain + step, self.chat.info)
+        except SettingError as error:
+            self.stage.keys.tell(str(error), error=True)
+        else:
+            self.host.set_controls(replace(self.chat.controls, chain=chain))
+
+    def action_temperature(self, step: int) -> None:
+        """A higher or lower temperature, by 0.1."""
+        sampling = self.chat.controls.sampling
+        temperature = max(0.0, round(sampling.temperature + step / 10, 1))
+        self.host.set_controls(replace(self.chat.controls, sampling=replace(sampling, temperature=temperature)))
+        if temperature == 0:
+            self.stage.keys.tell(f"temperature {number(temperature)}: the most probable token every time")
+
+    def action_page(self, direction: int) -> None:
+        """Scroll the conversation by a page."""
+        conversation = self.stage.conversation
+        move = conversation.scroll_page_up if direction < 0 else conversation.scroll_page_down
+        move(animate=False)
+        self.call_after_refresh(self._show_more)
+
+    def action_edge(self, direction: int) -> None:
+        """Scroll to the first or the last turn."""
+        if direction < 0:
+            self.stage.conversation.scroll_home(animate=False)
+        else:
+            self.stage.conversation.to_end()
+        self.call_after_refresh(self._show_more)
+
+    def _show_more(self) -> None:
+        self.stage.keys.show_more(not self.stage.conversation.at_end)
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        self.stage.keys.show_hint(event.text_area.text)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        for command in COMMANDS:
+            title = f"/{command.name} {command.argument}".rstrip()
+            yield SystemCommand(title, command.help, partial(self._pick, command.name, command.argument))
+        yield SystemCommand("Theme", "Colours of the screen", self.action_change_theme)
+
+    def _pick(self, name: str, argument: str) -> None:
+        """A command from the palette: run it, or write it into the prompt where it needs a value."""
+        if argument:
+            self.stage.prompt.area.text = f"/{name} "
+            self.stage.prompt.area.move_cursor((0, len(name) + 2))
+            self.stage.prompt.area.focus()
+        else:
+            self.post_message(Submitted(f"/{name}"))

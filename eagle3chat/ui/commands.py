@@ -1,0 +1,125 @@
+"""The slash commands: their names, their arguments, and what they do to the controls. Knows no widget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from eagle3chat.engine.errors import SettingError
+from eagle3chat.engine.events import Info
+from eagle3chat.engine.requests import Controls
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One slash command."""
+
+    name: str
+    argument: str  # as shown in the help; empty: takes none
+    help: str
+    key: str = ""  # the key that does the same or nearly so
+
+
+COMMANDS = (
+    Command("chain", "N", "Draft N tokens a round; 0 decodes plainly", "F8/F9"),
+    Command("temp", "X", "Temperature; 0 is greedy", "ctrl+g/ctrl+t"),
+    Command("topp", "X", "Keep the most probable tokens that make up X of the mass; 1 is off"),
+    Command("topk", "N", "Keep the N most probable tokens; 0 is off"),
+    Command("minp", "X", "Keep tokens with at least X of the largest probability; 0 is off"),
+    Command("seed", "N", "Seed of the noise; the same seed gives the same reply"),
+    Command("system", "TEXT", "System message from the next message on; empty removes it"),
+    Command("marks", "", "Marks of token kinds in the reply: full, subtle, off", "F3"),
+    Command("new", "", "Begin a new conversation"),
+    Command("restart", "", "Start the worker again; the conversation stays", "F5"),
+    Command("help", "", "Keys, commands, and what the figures mean", "F1"),
+    Command("quit", "", "Leave", "ctrl+q"),
+)
+_BY_NAME = {command.name: command for command in COMMANDS}
+_MAY_BE_EMPTY = ("system",)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A slash command as it was typed."""
+
+    command: Command
+    argument: str
+
+
+def is_command(text: str) -> bool:
+    """Whether a line from the prompt is meant as a command: a slash and a letter, on one line."""
+    return text[:1] == "/" and text[1:2].isalpha() and "\n" not in text and "/" not in text[1:].split(" ", 1)[0]
+
+
+def parse(text: str) -> Call:
+    """The command in `/name argument`.
+
+    Raises:
+        SettingError: There is no such command, or its argument is missing or too much.
+    """
+    name, _, argument = text[1:].partition(" ")
+    command = _BY_NAME.get(name.lower())
+    argument = argument.strip()
+    if command is None:
+        near = [known for known in _BY_NAME if known.startswith(name.lower())]
+        if len(near) == 1:
+            command = _BY_NAME[near[0]]
+        else:
+            raise SettingError(f"There is no command /{name}.", "/help lists them.")
+    if command.argument and not argument and command.name not in _MAY_BE_EMPTY:
+        raise SettingError(f"/{command.name} needs a value.", f"Write /{command.name} {command.argument}.")
+    if argument and not command.argument:
+        raise SettingError(f"/{command.name} takes no value.", f"Write /{command.name}.")
+    return Call(command, argument)
+
+
+def changed(controls: Controls, name: str, argument: str, info: Info | None) -> Controls | None:
+    """The controls after a command that sets one of them; None: the command sets none.
+
+    Raises:
+        SettingError: The argument is no number, or outside its range.
+    """
+    sampling = controls.sampling
+    match name:
+        case "chain":
+            return replace(controls, chain=checked_chain(_whole(name, argument), info))
+        case "temp":
+            return replace(controls, sampling=replace(sampling, temperature=_real(name, argument)))
+        case "topp":
+            return replace(controls, sampling=replace(sampling, top_p=_real(name, argument)))
+        case "minp":
+            return replace(controls, sampling=replace(sampling, min_p=_real(name, argument)))
+        case "topk":
+            return replace(controls, sampling=replace(sampling, top_k=_whole(name, argument)))
+        case "seed":
+            return replace(controls, sampling=replace(sampling, seed=_whole(name, argument)))
+        case _:
+            return None
+
+
+def checked_chain(chain: int, info: Info | None) -> int:
+    """A chain that the pair can draft.
+
+    Raises:
+        SettingError: It is negative, too long, or there is no draft.
+    """
+    if chain < 0:
+        raise SettingError(f"A chain of {chain} tokens does not exist.", "Use 0 (plain decoding) or more.")
+    if info is None or chain <= info.max_chain:
+        return chain
+    if info.max_chain == 0:
+        raise SettingError("Speculation is unavailable.", info.unavailable)
+    raise SettingError(f"A chain of {chain} is longer than this draft can do.", f"Use 0 to {info.max_chain}.")
+
+
+def _whole(name: str, argument: str) -> int:
+    try:
+        return int(argument)
+    except ValueError:
+        raise SettingError(f"/{name} takes a whole number, not {argument!r}.") from None
+
+
+def _real(name: str, argument: str) -> float:
+    try:
+        return float(argument)
+    except ValueError:
+        raise SettingError(f"/{name} takes a number, not {argument!r}.") from None

@@ -1,0 +1,62 @@
+"""Lines of figures: what stands under a reply and in the header. Text only, no widget."""
+
+from __future__ import annotations
+
+from eagle3chat.engine.events import Finished, Info
+from eagle3chat.engine.requests import Controls
+from eagle3chat.ui.clean import clean_line
+
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def under_reply(finished: Finished, dot: str = "·") -> str:
+    """The quiet line under a finished reply."""
+    usage = finished.usage
+    if not usage.generated_tokens:
+        return ending(finished)
+    parts = [plural(usage.generated_tokens, "token"), plural(usage.rounds, "round"), f"tau {usage.tau:.2f}"]
+    tested = usage.accepted + usage.rejected
+    if tested:
+        parts.append(f"{usage.accepted} of {tested} tested drafts accepted")
+    elif usage.rounds:
+        parts.append("plain decoding")
+    parts += [f"{usage.tokens_per_second:.0f} tok/s", ending(finished)]
+    return f" {dot} ".join(parts)
+
+
+def ending(finished: Finished) -> str:
+    """Why the reply ended."""
+    match finished.reason:
+        case "stop":
+            return f"stopped at {clean_line(finished.stop)}" if finished.stop else "stopped"
+        case "length":
+            return "stopped at the length limit"
+        case "context":
+            return "stopped: the context is full"
+        case "cancelled":
+            return "stopped by you"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 round`, `2 rounds`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def chain_state(info: Info | None, controls: Controls) -> str:
+    """The state of speculation in a few words: it is always told."""
+    if info is not None and info.max_chain == 0:
+        return f"chain unavailable: {clean_line(info.unavailable)}" if info.unavailable else "chain unavailable"
+    return f"chain {controls.chain}" if controls.chain else "chain off"
+
+
+def number(value: float) -> str:
+    """A setting as a person would write it: 0.8, 1, 0.05."""
+    return f"{value:.4g}"
+
+
+def size(count: int) -> str:
+    """Bytes for reading: `412 MiB`."""
+    value, place = float(count), 0
+    while value >= 1024 and place < len(_SIZES) - 1:
+        value, place = value / 1024, place + 1
+    return f"{value:.0f} {_SIZES[place]}" if value >= 10 or place == 0 else f"{value:.1f} {_SIZES[place]}"

@@ -1,0 +1,22 @@
+"""What widgets tell the app."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.message import Message
+
+
+@dataclass
+class Submitted(Message):
+    """Enter was pressed in the prompt."""
+
+    text: str
+
+
+@dataclass
+class Woken(Message):
+    """Events of the worker wait to be fetched."""
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, Woken)  # one fetch takes all that wait

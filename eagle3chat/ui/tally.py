@@ -1,0 +1,56 @@
+"""What the rounds of one reply add up to, while they arrive. The same counts as `Usage`, which ends a reply."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from eagle3chat.engine.events import Round
+
+RECENT = 24  # rounds that the sparkline can show
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts and seconds so far. Tested drafts are accepted + rejected."""
+
+    rounds: int = 0
+    emitted: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    seconds: float = 0.0
+    reached_at: list[int] = field(default_factory=list)  # rounds in which the draft at this place was judged
+    accepted_at: list[int] = field(default_factory=list)  # rounds in which it was accepted
+    recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT))  # accepted of drafted
+
+    def add(self, round_: Round) -> None:
+        """Count a round."""
+        rejected = int(round_.rejected is not None)
+        self.rounds += 1
+        self.emitted += round_.emitted
+        self.accepted += round_.accepted
+        self.rejected += rejected
+        self.seconds += round_.seconds
+        self.recent.append((round_.accepted, len(round_.drafted)))
+        missing = len(round_.drafted) - len(self.reached_at)
+        self.reached_at.extend([0] * missing)
+        self.accepted_at.extend([0] * missing)
+        for place in range(round_.accepted + rejected):
+            self.reached_at[place] += 1
+        for place in range(round_.accepted):
+            self.accepted_at[place] += 1
+
+    @property
+    def tau(self) -> float:
+        """Emitted tokens / rounds; 0 without rounds."""
+        return self.emitted / self.rounds if self.rounds else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Emitted tokens / seconds of the rounds, on the engine's clock; 0 without rounds."""
+        return self.emitted / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def conditional(self) -> list[float | None]:
+        """Accepted / judged at each place; None where none was judged."""
+        return [a / r if r else None for a, r in zip(self.accepted_at, self.reached_at, strict=True)]

@@ -1,0 +1,101 @@
+"""The conversation: turns one below the other, the end in sight unless a person scrolls away.
+
+All parts of all turns are children of one stream, whose layout costs the same however long the chat is.
+"""
+
+from __future__ import annotations
+
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.events import Resize
+from textual.widget import Widget
+from textual.widgets import Static
+
+from eagle3chat.transcript_codec import Conversation as Past
+from eagle3chat.transcript_codec import Note, Said
+from eagle3chat.transcript_codec import Reply as PastReply
+from eagle3chat.ui.blocks import Splitter
+from eagle3chat.ui.clean import clean
+from eagle3chat.ui.figures import under_reply
+from eagle3chat.ui.glyphs import Glyphs
+from eagle3chat.ui.widgets.marked_text import MarkedText
+from eagle3chat.ui.widgets.reply import Reply, settled
+
+MEASURE = 100  # cells of a line of text at most: longer ones are hard to read
+SHOWN_TURNS = 60  # of a conversation that goes on
+
+
+class Conversation(VerticalScroll, can_focus=False):
+    """Turns and notes."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__()
+        self._glyphs = glyphs
+
+    def on_resize(self, event: Resize) -> None:
+        spare = max(1, event.size.width - MEASURE - 4)
+        if self.styles.padding.right != spare:
+            self.styles.padding = (0, spare, 0, 1)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the end is in sight."""
+        return self.scroll_y >= self.max_scroll_y
+
+    def to_end(self) -> None:
+        """Show the end and stay there."""
+        self.anchor()
+
+    async def add_user(self, text: str) -> None:
+        """A message of the user."""
+        self.to_end()
+        await self.mount_all(self._user(text))
+
+    async def begin_reply(self) -> Reply:
+        """The place of a reply."""
+        tail = MarkedText(classes="tail")
+        await self.mount_all([self._label("model"), tail])
+        return Reply(self, tail)
+
+    async def add_note(self, text: str, error: bool = False) -> None:
+        """Something that is neither of the user nor of the model."""
+        await self.mount(self._note(text, error))
+
+    async def add_past(self, past: Past) -> None:
+        """The turns of a conversation that goes on."""
+        widgets: list[Widget] = []
+        if hidden := len(past.turns) - SHOWN_TURNS:
+            widgets += [self._note(f"{hidden} earlier turns are not shown")] if hidden > 0 else []
+        for turn in past.turns[-SHOWN_TURNS:]:
+            match turn:
+                case Said(role="user", text=text):
+                    widgets += self._user(text)
+                case PastReply():
+                    widgets += self._past_reply(turn)
+                case Note(text=text):
+                    widgets.append(self._note(text))
+        await self.mount_all(widgets)
+
+    async def clear(self) -> None:
+        """Take everything away."""
+        await self.remove_children()
+
+    def _label(self, who: str) -> Widget:
+        label = Content.assemble((self._glyphs.bar, "$primary" if who == "model" else "$accent"), f" {who}")
+        return Static(label, classes="label", markup=False)
+
+    def _user(self, text: str) -> list[Widget]:
+        return [self._label("you"), Static(Content(clean(text)), classes="said", markup=False)]
+
+    def _note(self, text: str, error: bool = False) -> Widget:
+        return Static(Content(clean(text)), classes="note -error" if error else "note", markup=False)
+
+    def _past_reply(self, reply: PastReply) -> list[Widget]:
+        splitter = Splitter()
+        blocks = [*splitter.feed(clean(reply.text)), splitter.open]
+        line = under_reply(reply.finished, self._glyphs.dot) if reply.finished else "not finished"
+        return [
+            self._label("model"),
+            *(settled(block) for block in blocks if block.strip()),
+            Static(Content(line), classes="under", markup=False),
+        ]

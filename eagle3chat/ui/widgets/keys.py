@@ -1,0 +1,88 @@
+"""The last row: keys that work now, or one quiet line that tells something for a moment."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.timer import Timer
+
+from eagle3chat.ui.clean import clean_line
+from eagle3chat.ui.commands import COMMANDS, is_command
+from eagle3chat.ui.widgets.line import Line
+
+NOTICE_SECONDS = 8.0
+
+# (key, what it does, importance: the least important ones go first where there is no room)
+IDLE = (
+    ("ctrl+g/ctrl+t", "temperature -/+", 1),
+    ("F8/F9", "chain -/+", 5),
+    ("F3", "marks", 3),
+    ("ctrl+q", "quit", 6),
+    ("F1", "help", 7),
+    ("ctrl+p", "commands", 4),
+)
+REPLYING = (*IDLE[:3], ("Esc", "stop", 9), *IDLE[4:])
+
+
+class Keys(Line):
+    """Keys, notices, and hints for slash commands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._keys = IDLE
+        self._notice = ""
+        self._error = False
+        self._hint = ""
+        self._more = False
+        self._expiry: Timer | None = None
+
+    @property
+    def notice(self) -> str:
+        """What is being told; empty: nothing."""
+        return self._notice
+
+    def show_replying(self, replying: bool) -> None:
+        """Whether Esc has something to stop."""
+        self._keys = REPLYING if replying else IDLE
+        self.refresh()
+
+    def show_more(self, more: bool) -> None:
+        """Whether the end of the conversation is out of sight."""
+        if more != self._more:
+            self._more = more
+            self.refresh()
+
+    def show_hint(self, draft: str) -> None:
+        """Commands that the draft may become."""
+        hint = draft if is_command(draft) or draft == "/" else ""
+        if hint != self._hint:
+            self._hint = hint
+            self.refresh()
+
+    def tell(self, text: str, error: bool = False) -> None:
+        """Show a line for a few seconds; an empty one ends what is shown."""
+        self._notice, self._error = clean_line(text), error
+        if self._expiry is not None:
+            self._expiry.stop()
+        self._expiry = self.set_timer(NOTICE_SECONDS, lambda: self.tell("")) if text else None
+        self.refresh()
+
+    def line(self, width: int) -> Content:
+        if self._notice:
+            return Content.styled(f" {self._notice}", "$text-error" if self._error else "$text")
+        if self._hint:
+            return self._hints(width)
+        keys = [*self._keys, *((("ctrl+end", "more below", 8),) if self._more else ())]
+        while len(keys) > 1 and sum(cell_len(key) + cell_len(what) + 4 for key, what, _ in keys) > width:
+            keys.remove(min(keys, key=lambda item: item[2]))
+        parts = [Content.assemble((f" {key}", "$quiet bold"), (f" {what}", "$quiet")) for key, what, _ in keys]
+        return Content("  ").join(parts)
+
+    def _hints(self, width: int) -> Content:
+        typed = self._hint[1:].split(" ", 1)[0].lower()
+        found = [command for command in COMMANDS if command.name.startswith(typed)]
+        if len(found) == 1:
+            usage = f" /{found[0].name} {found[0].argument}".rstrip()
+            return Content.assemble((usage, "bold"), (f"  {found[0].help}", "$quiet"))
+        names = "  ".join(f"/{command.name}" for command in found) or "no such command: /help lists them"
+        return Content.styled(f" {names}", "$quiet")

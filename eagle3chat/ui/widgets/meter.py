@@ -1,0 +1,95 @@
+"""The meter: controls, mean emitted length, a sparkline, acceptance by place, speed. One row.
+
+The sparkline's scale is fixed at 0..K, so a steady stream looks steady. Acceptance by place is conditional:
+accepted of judged, which is the quality of the draft there.
+"""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from eagle3chat.engine.events import Info
+from eagle3chat.engine.requests import Controls
+from eagle3chat.ui.figures import chain_state, number
+from eagle3chat.ui.glyphs import Glyphs
+from eagle3chat.ui.tally import Tally
+from eagle3chat.ui.widgets.line import Line
+
+
+class Meter(Line):
+    """What the rounds of the reply add up to."""
+
+    def __init__(self, glyphs: Glyphs, controls: Controls) -> None:
+        super().__init__()
+        self._glyphs = glyphs
+        self._controls = controls
+        self._info: Info | None = None
+        self._tally = Tally()
+
+    def show_controls(self, controls: Controls, info: Info | None) -> None:
+        """Chain, temperature and seed as they are now."""
+        self._controls, self._info = controls, info
+        self.refresh()
+
+    def show_tally(self, tally: Tally) -> None:
+        """Figures of the reply; kept until the next one begins."""
+        self._tally = tally
+        self.refresh()
+
+    def line(self, width: int) -> Content:
+        """The groups that fit, on a rule. What goes first: numbers of the bars, filters and seed, sparkline, bars."""
+        for detail in range(6, -1, -1):
+            groups = self._groups(detail)
+            if sum(group.cell_length + 4 for group in groups) <= width - 1 or detail == 0:
+                break
+        return self._on_rule(groups, width)
+
+    def _groups(self, detail: int) -> list[Content]:
+        tally = self._tally
+        groups = [self._settings(detail)]
+        if tally.rounds:
+            tau = f"tau {tally.tau:.2f}"
+            spark = self._sparkline(20 if detail > 4 else 8) if detail > 1 else ""
+            groups.append(Content.assemble((tau, ""), (f" {spark}" if spark else "", "$spec-accepted")))
+            if detail > 2 and (bars := self._bars(numbers=detail > 3)).plain:
+                groups.append(bars)
+            groups.append(Content(f"{tally.tokens_per_second:.0f} tok/s"))
+        return groups
+
+    def _settings(self, detail: int) -> Content:
+        sampling = self._controls.sampling
+        parts = [chain_state(self._info, self._controls), f"T {number(sampling.temperature)}"]
+        if detail > 5:
+            if sampling.top_k:
+                parts.append(f"top-k {sampling.top_k}")
+            if sampling.top_p < 1:
+                parts.append(f"top-p {number(sampling.top_p)}")
+            if sampling.min_p:
+                parts.append(f"min-p {number(sampling.min_p)}")
+        if detail > 1:
+            parts.append(f"seed {sampling.seed}")
+        return Content("  ".join(parts))
+
+    def _sparkline(self, count: int) -> str:
+        recent = list(self._tally.recent)[-count:]
+        return "".join(self._glyphs.level(accepted / drafted if drafted else 0.0) for accepted, drafted in recent)
+
+    def _bars(self, numbers: bool) -> Content:
+        parts = []
+        for place, share in enumerate(self._tally.conditional[: max(1, self._controls.chain)], start=1):
+            if share is None:
+                continue
+            parts.append(Content.assemble((f"{place} ", "$quiet"), (self._glyphs.level(share), "$spec-accepted")))
+            if numbers:
+                parts[-1] += Content.styled(f" {share:.2f}".replace(" 0.", " ."), "")
+        return Content("  " if numbers else " ").join(parts)
+
+    def _on_rule(self, groups: list[Content], width: int) -> Content:
+        rule = self._glyphs.rule
+        line = Content.styled(f"{rule} ", "$hairline")
+        for place, group in enumerate(groups):
+            line += group
+            if place < len(groups) - 1:
+                line += Content.styled(f" {rule * 2} ", "$hairline")
+        rest = width - line.cell_length - 1
+        return line + Content.styled(" " + rule * max(0, rest), "$hairline")

@@ -1,0 +1,61 @@
+"""What stands in an empty conversation: the pair, how far it is opened, and how to read the marks."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from eagle3chat.engine.events import Info, Loading
+from eagle3chat.ui.clean import clean_line
+from eagle3chat.ui.figures import size
+from eagle3chat.ui.glyphs import Glyphs
+from eagle3chat.ui.widgets.lane import STYLES
+
+BAR = 32  # cells
+
+
+class Welcome(Static):
+    """The first thing in a conversation. It scrolls away with it."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__(markup=False)
+        self._glyphs = glyphs
+        self._state = Content.styled("starting", "$quiet")
+
+    def on_mount(self) -> None:
+        self._draw()
+
+    def show_loading(self, event: Loading) -> None:
+        """The pair is being opened."""
+        stage = clean_line(event.stage)
+        bar = self._glyphs.progress(event.fraction or 0.0, BAR)
+        percent = f" {event.fraction * 100:.0f} %" if event.fraction is not None else ""
+        self._state = Content.assemble((bar, "$spec-accepted"), (f"{percent}  {stage}", "$quiet"))
+        self._draw()
+
+    def show_pair(self, info: Info) -> None:
+        """The pair is open."""
+        dot = f" {self._glyphs.dot} "
+        parts = [info.draft or "no draft", f"chain 0 to {info.max_chain}" if info.max_chain else info.unavailable]
+        if info.load_seconds:
+            parts.append(f"opened in {info.load_seconds:.1f} s")
+        if info.memory_bytes:
+            parts.append(size(info.memory_bytes))
+        self._state = Content.styled(dot.join(clean_line(part) for part in parts if part), "$quiet")
+        self._draw()
+
+    def show_down(self) -> None:
+        """There is no worker."""
+        self._state = Content.styled("not open", "$quiet")
+        self._draw()
+
+    def _draw(self) -> None:
+        rows = (
+            ("accepted", "accepted", "drafted, and the target said the same"),
+            ("correction", "correction", "the target's own token after a rejection"),
+            ("bonus", "bonus", "the target's own token after a chain without one"),
+        )
+        lines = [Content.assemble(("eagle3chat", "bold")), self._state, Content("")]
+        for kind, name, meaning in rows:
+            lines.append(Content.assemble((name, STYLES[kind]), " " * (13 - len(name)), (meaning, "$quiet")))
+        self.update(Content("\n").join(lines))
