@@ -29,7 +29,7 @@ def chat(args: argparse.Namespace) -> int:
     Raises:
         Eagle3Error: Anything that the person can mend.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not at_terminal():
         raise SettingError(
             "The chat needs a terminal for its input and its output.", "In pipes and scripts use: eagle3chat run"
         )
@@ -54,6 +54,11 @@ def chat(args: argparse.Namespace) -> int:
         theme=flag(args, "theme") or wishes.settings.theme,
         marks=flag(args, "marks") or wishes.settings.marks,
     )
+
+
+def at_terminal() -> bool:
+    """Somebody can type and see: otherwise the screen would write its codes into a pipe."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def resumed(args: argparse.Namespace, wishes: Wishes, conversation: Conversation) -> Wishes:
