@@ -92,11 +92,17 @@ class Transcript:
             transcript.close()
             raise
         transcript._created = conversation.header.created
-        transcript._pair = conversation.header.pair
+        transcript._pair = conversation.pair
         transcript._controls = conversation.controls
         transcript._system = conversation.system
         transcript._turn = conversation.user_turns
         return transcript, conversation
+
+    def successor(self) -> Transcript:
+        """A new conversation in the same directory, on the same pair, with the same settings and system message."""
+        successor = Transcript.create(self.path.parent, clock=self._clock)
+        successor._pair, successor._controls, successor._system = self._pair, self._controls, self._system
+        return successor
 
     @property
     def id(self) -> str:

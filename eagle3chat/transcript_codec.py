@@ -98,6 +98,7 @@ class Conversation:
 
     header: Header
     turns: tuple[Turn, ...]
+    pair: PairName  # in use at the end
     controls: Controls  # in force at the end
     skipped: int  # damaged lines that were left out
 
@@ -130,7 +131,7 @@ def to_messages(conversation: Conversation, info: Info | None = None) -> tuple[M
 
     A user message without a word of reply is left out, since templates want turns to alternate; of several
     replies to one message the last counts. Replies carry their token ids when `info` names the model that
-    wrote them.
+    wrote them and no stop string, which is not part of the text, ended them.
     """
     pairs: list[tuple[Message, Message | None]] = []
     for turn in conversation.turns:
@@ -139,10 +140,18 @@ def to_messages(conversation: Conversation, info: Info | None = None) -> tuple[M
                 pairs.append((Message("user", text), None))
             case Reply() if pairs and (turn.text or turn.token_ids):
                 same = info is not None and (turn.pair.model, turn.pair.family) == (info.model, info.family)
-                answer = Message("assistant", turn.text, turn.token_ids if same else None)
+                ids = turn.token_ids if same and not _ended_by_string(turn) else None
+                answer = Message("assistant", turn.text, ids)
                 pairs[-1] = (pairs[-1][0], answer)
     head = (Message("system", conversation.system),) if conversation.system else ()
     return head + tuple(m for user, answer in pairs if answer is not None for m in (user, answer))
+
+
+def _ended_by_string(reply: Reply) -> bool:
+    if reply.finished is None or reply.finished.reason != "stop":
+        return False
+    last = reply.rounds[-1].tokens if reply.rounds else ()
+    return not last or last[-1].text != reply.finished.stop
 
 
 def encode(record: Record) -> bytes:

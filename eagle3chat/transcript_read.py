@@ -158,7 +158,7 @@ class _Reader:
         if self.header is None and not self.turns:
             raise TranscriptError(f"{self.path} is not a transcript of eagle3chat.")
         header = self.header or Header(self.path.stem, "")
-        return Conversation(header, tuple(self.turns), self.controls, self.skipped)
+        return Conversation(header, tuple(self.turns), self.pair, self.controls, self.skipped)
 
 
 @dataclass(frozen=True, slots=True)

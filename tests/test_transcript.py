@@ -55,6 +55,9 @@ def word_round(index: int, word: str) -> Round:
     return Round(index, 5 + index, 0, 0.0, (), 0, Token(100 + index, word, None, 1.0), "plain", (), word, 0.01)
 
 
+STOP_ROUND = replace(word_round(1, ""), own=Token(2, "<|im_end|>", None, 1.0))
+
+
 class Clock:
     now = 0.0
 
@@ -62,13 +65,15 @@ class Clock:
         return self.now
 
 
-def chat(directory: Path, *texts: str) -> Path:
+def chat(directory: Path, *texts: str, controls: Controls | None = None) -> Path:
     """A closed transcript of one user message and one reply for each text."""
     transcript = Transcript.create(directory)
-    transcript.opened(INFO, Controls())
+    transcript.system("Be kind.")
+    transcript.opened(INFO, controls or Controls())
     for text in texts:
         transcript.user(text)
         transcript.round(word_round(0, "yes"))
+        transcript.round(STOP_ROUND)
         transcript.reply(STOPPED)
     transcript.close()
     return transcript.path
@@ -180,7 +185,7 @@ def test_a_message_answered_anew_makes_two_replies(tmp_path: Path) -> None:
     transcript.note("worker", "killed")
     transcript.round(word_round(0, "Good"))
     transcript.round(word_round(1, " day"))
-    transcript.reply(STOPPED)
+    transcript.reply(Finished("length", "", "", USAGE))
     transcript.close()
     conversation = load(transcript.path)
     assert [getattr(t, "text", "") for t in conversation.turns] == ["Hi", "Welcome", "killed", "Good day"]
@@ -213,7 +218,7 @@ def test_a_file_cut_at_any_byte_is_read_and_continued(tmp_path: Path) -> None:
         assert after.skipped == torn
         assert after.turns[: len(before.turns)] == before.turns
         assert getattr(after.turns[-1], "text", "") == "Three"
-    assert len(before.turns) == 4
+    assert len(before.turns) == 5
 
 
 @pytest.mark.parametrize(
@@ -258,7 +263,7 @@ def test_a_lost_header_does_not_cost_the_messages(tmp_path: Path) -> None:
     path.write_bytes(b"".join([lines[0][:20] + b"\n", *lines[1:]]))
     conversation = load(path)
     assert (conversation.skipped, conversation.header.id) == (1, path.stem)
-    assert [getattr(t, "text", "") for t in conversation.turns] == ["One", "yes"]
+    assert [getattr(t, "text", "") for t in conversation.turns] == ["Be kind.", "One", "yes"]
 
 
 def test_records_and_keys_of_a_newer_writer_are_ignored(tmp_path: Path) -> None:
@@ -276,8 +281,9 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":2', 1))
     with pytest.raises(TranscriptError, match=r"format 2.*Update"):
         load(path)
-    with pytest.raises(TranscriptError, match="format 2"):
-        Transcript.resume(path)
+    for _ in range(2):  # the second time: the first let go of the file
+        with pytest.raises(TranscriptError, match="format 2"):
+            Transcript.resume(path)
     assert [s.id for s in list_transcripts(tmp_path)] == [path.stem]
 
 
@@ -311,11 +317,13 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 
 
 def test_resume_goes_on_where_it_ended(tmp_path: Path) -> None:
-    path = chat(tmp_path, "One")
+    controls = Controls(2, Sampling(0.5, seed=9))
+    path = chat(tmp_path, "One", controls=controls)
     transcript, conversation = Transcript.resume(path)
-    assert conversation.user_turns == 1
+    assert (conversation.user_turns, conversation.system) == (1, "Be kind.")
     size = path.stat().st_size
-    transcript.opened(INFO, Controls())
+    transcript.system("Be kind.")
+    transcript.opened(INFO, controls or Controls())
     assert path.stat().st_size == size, "the same pair and settings are no news"
     transcript.opened(replace(INFO, model="n"), Controls(1))
     transcript.user("Two")
@@ -324,8 +332,26 @@ def test_resume_goes_on_where_it_ended(tmp_path: Path) -> None:
     transcript.close()
     after = load(path)
     assert [r.pair.model for r in after.turns if isinstance(r, Reply)] == ["m", "n"]
-    assert [r.controls.chain for r in after.turns if isinstance(r, Reply)] == [3, 1]
+    assert [r.controls.chain for r in after.turns if isinstance(r, Reply)] == [2, 1]
+    assert (after.pair.model, after.header.pair.model, after.controls) == ("n", "m", Controls(1))
     assert list_transcripts(tmp_path)[0].turns == 2
+    transcript, _ = Transcript.resume(path)
+    size = path.stat().st_size
+    transcript.opened(replace(INFO, model="n"), Controls(1))
+    assert path.stat().st_size == size
+    transcript.close()
+
+
+def test_a_successor_is_another_file_on_the_same_pair(tmp_path: Path) -> None:
+    first = Transcript.create(tmp_path)
+    first.system("Be kind.")
+    first.opened(INFO, Controls(2))
+    second = first.successor()
+    second.user("Hi")
+    second.close()
+    conversation = load(second.path)
+    assert second.id != first.id
+    assert (conversation.pair.model, conversation.controls, conversation.system) == ("m", Controls(2), "Be kind.")
 
 
 def test_messages_carry_ids_for_the_model_that_wrote_them(tmp_path: Path) -> None:
@@ -334,28 +360,38 @@ def test_messages_carry_ids_for_the_model_that_wrote_them(tmp_path: Path) -> Non
     transcript.system("Be brief.")
     transcript.user("Never answered")
     transcript.user("Two")
-    transcript.round(replace(word_round(0, "yes"), own=Token(7, "yes", None, 1.0)))
-    transcript.round(replace(word_round(1, ""), own=Token(2, "<|im_end|>", None, 1.0)))
+    transcript.round(word_round(0, "yes"))
+    transcript.round(STOP_ROUND)
     transcript.reply(STOPPED)
     transcript.user("Three")
+    transcript.round(word_round(0, "a "))
+    transcript.reply(Finished("cancelled", "", "tail", USAGE))
+    transcript.user("Four")
+    transcript.round(word_round(0, "EN"))
+    transcript.round(word_round(1, "D"))
+    transcript.reply(Finished("stop", "END", "", USAGE))
+    transcript.user("Five")
     transcript.close()
     expected = (
         Message("system", "Be brief."),
         Message("user", "One"),
         Message("assistant", "yes", (100,)),
         Message("user", "Two"),
-        Message("assistant", "yes", (7,)),
+        Message("assistant", "yes", (100,)),
+        Message("user", "Three"),
+        Message("assistant", "a tail", (100,)),
+        Message("user", "Four"),
+        Message("assistant", "END", None),
     )
     conversation = load(path)
     assert to_messages(conversation, INFO) == expected
-    plain = tuple(replace(m, token_ids=None) for m in expected)
-    assert to_messages(conversation, replace(INFO, model="other")) == plain
-    assert to_messages(conversation) == plain
+    without = tuple(replace(m, token_ids=None) for m in expected)
+    assert to_messages(conversation, replace(INFO, model="other")) == without
+    assert to_messages(conversation) == without
 
 
 def test_reply_ids_drop_the_stop_token_alone() -> None:
-    last = replace(word_round(1, ""), own=Token(2, "<|im_end|>", None, 1.0))
-    reply = [word_round(0, "yes"), last]
+    reply = [word_round(0, "yes"), STOP_ROUND]
     assert reply_ids(reply, STOPPED) == (100,)
     assert reply_ids(reply, Finished("length", "", "", USAGE)) == (100, 2)
     assert reply_ids(reply, Finished("stop", "\n\n", "", USAGE)) == (100, 2)

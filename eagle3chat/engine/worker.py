@@ -34,7 +34,8 @@ BOOT = (
 
 
 class DecodeWorker:
-    """Starts, feeds and ends the child. Use it from one thread; its methods do not wait for the child.
+    """Starts, feeds and ends the child. Commands do not wait for it; `start`, `restart` and `close` may be called
+    on another thread than the commands.
 
     Args:
         options: The pair that the child opens; a restart opens the same.
@@ -51,16 +52,18 @@ class DecodeWorker:
         self._on_event = on_event
         self._child: _Child | None = None
         self._closed = False
+        self._lock = threading.Lock()  # one start, restart or close at a time
 
     @property
     def alive(self) -> bool:
         """Whether there is a child that takes commands."""
-        return self._child is not None and self._child.alive
+        return self.pid is not None
 
     @property
     def pid(self) -> int | None:
         """The child's process id; None when there is none."""
-        return self._child.process.pid if self._child is not None and self._child.alive else None
+        child = self._child
+        return child.process.pid if child is not None and child.alive else None
 
     def start(self) -> None:
         """Start the child; Loading events follow, then Ready or Failed. Does nothing while one is alive.
@@ -68,10 +71,8 @@ class DecodeWorker:
         Raises:
             WorkerError: It cannot be started, or the worker was closed.
         """
-        if self._closed:
-            raise WorkerError("The decode worker was closed.")
-        if not self.alive:
-            self._child = _Child(self._options, self._on_event, self.log_path)
+        with self._lock:
+            self._start()
 
     def say(self, say: Say) -> None:
         """Ask for a reply. Before Ready, and while a reply runs, it waits for its turn.
@@ -79,9 +80,10 @@ class DecodeWorker:
         Raises:
             WorkerError: The child is dead.
         """
-        if self._child is None or not self._child.alive:
+        child = self._child
+        if child is None or not child.alive:
             raise WorkerError("The decode worker is not running.", "Restart it; the chat is kept.")
-        self._child.send(say)
+        child.send(say)
 
     def adjust(self, controls: Controls) -> None:
         """Change the controls from the next round on. Dropped when the child is dead: Say carries them too."""
@@ -97,20 +99,29 @@ class DecodeWorker:
         Raises:
             WorkerError: It cannot be started, or the worker was closed.
         """
-        if self._child is not None:
-            self._child.retire(0.0)
-        self.start()
+        with self._lock:
+            if self._child is not None:
+                self._child.retire(0.0)
+            self._start()
 
     def close(self, timeout: float = 3.0) -> None:
         """End the child: ask, then terminate, then kill; at most `timeout` seconds. No event follows. Calling
         it again does nothing."""
         self._closed = True
-        if self._child is not None:
-            self._child.retire(timeout)
+        with self._lock:
+            if self._child is not None:
+                self._child.retire(timeout)
+
+    def _start(self) -> None:
+        if self._closed:
+            raise WorkerError("The decode worker was closed.")
+        if not self.alive:
+            self._child = _Child(self._options, self._on_event, self.log_path)
 
     def _send(self, command: Command) -> None:
-        if self._child is not None and self._child.alive:
-            self._child.send(command)
+        child = self._child
+        if child is not None and child.alive:
+            child.send(command)
 
 
 class _Child:
@@ -223,7 +234,7 @@ def default_log_path() -> Path:
 
 
 def _spawn(fd: int, log_path: Path) -> subprocess.Popen[bytes]:
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    path = os.pathsep.join(str(entry) or os.getcwd() for entry in sys.path)
     log = _open_log(log_path)
     try:
         return subprocess.Popen(

@@ -166,7 +166,7 @@ def test_a_killed_worker_is_told_once_and_restarts(screen: Screen) -> None:
     assert str(screen.worker.log_path) in failed.fix
     assert (screen.worker.alive, screen.worker.pid) == (False, None)
     assert screen.quiet() == []
-    assert gone(old, 0.5), "a zombie is left"
+    assert gone(old, 1.0), "a zombie is left"
     screen.worker.cancel()
     screen.worker.adjust(Controls(0))
     with pytest.raises(WorkerError, match="not running"):
@@ -184,7 +184,7 @@ def test_a_restart_in_mid_reply_lets_nothing_of_the_old_child_through(screen: Sc
     while not screen.queue.empty():
         screen.queue.get()
     assert screen.pid != old
-    assert gone(old, 0.5)
+    assert gone(old, 1.0)
     assert [type(e) for e in screen.until(Ready) if not isinstance(e, Loading)] == [Ready]
     screen.worker.say(SHORT)
     rounds = [e for e in screen.until(Finished) if isinstance(e, Round)]
@@ -193,23 +193,42 @@ def test_a_restart_in_mid_reply_lets_nothing_of_the_old_child_through(screen: Sc
 
 def test_a_restart_from_the_event_callback(log: Path) -> None:
     ready = threading.Semaphore(0)
+    pids: list[int | None] = []
 
     def on_event(event: Event) -> None:
         if isinstance(event, Ready):
+            pids.append(worker.pid)
+            if len(pids) == 1:
+                worker.restart()
             ready.release()
         if isinstance(event, Failed):
+            assert not worker.alive
             worker.restart()
 
     worker = DecodeWorker(OPTIONS, on_event, log_path=log)
     worker.start()
     assert ready.acquire(timeout=SECONDS)
-    first = worker.pid
-    assert first is not None
-    os.kill(first, signal.SIGKILL)
     assert ready.acquire(timeout=SECONDS)
+    assert pids[1] is not None
+    os.kill(pids[1], signal.SIGKILL)
+    assert ready.acquire(timeout=SECONDS)
+    assert len(set(pids)) == 3
     assert worker.alive
-    assert worker.pid != first
     worker.close()
+
+
+def test_close_while_another_thread_starts(log: Path) -> None:
+    def start(screen: Screen) -> None:
+        with contextlib.suppress(WorkerError):
+            screen.worker.start()
+
+    for _ in range(5):
+        screen = Screen(log)
+        thread = threading.Thread(target=start, args=(screen,))
+        thread.start()
+        screen.worker.close()
+        thread.join()
+        assert not screen.worker.alive
 
 
 def test_a_crash_is_told_with_its_signal_and_prints_to_the_log_alone(
@@ -265,10 +284,10 @@ def test_commands_to_a_stopped_child_do_not_wait_and_close_is_bounded(log: Path)
     start = time.monotonic()
     screen.worker.say(Say((Message("user", "x" * 5_000_000),), Controls()))
     screen.worker.cancel()
-    assert time.monotonic() - start < 0.2
+    assert time.monotonic() - start < 1.0
     screen.worker.close(timeout=1.0)
-    assert time.monotonic() - start < 1.7
-    assert gone(pid, 0.1)
+    assert time.monotonic() - start < 3.0
+    assert gone(pid, 1.0)
     assert screen.quiet() == []
 
 
@@ -284,8 +303,8 @@ def test_close_is_quick_idempotent_and_final(log: Path) -> None:
     screen.streaming()
     start = time.monotonic()
     screen.worker.close()
-    assert time.monotonic() - start < 0.5, "it had to be killed"
-    assert gone(first, 0.1)
+    assert time.monotonic() - start < 1.5, "it had to be killed"
+    assert gone(first, 1.0)
     screen.worker.close()
     assert not screen.worker.alive
     for call in (screen.worker.start, screen.worker.restart):
@@ -303,16 +322,25 @@ def test_close_while_loading(log: Path) -> None:
     start = time.monotonic()
     screen.worker.close()
     assert time.monotonic() - start < 2
-    assert gone(pid, 0.1)
+    assert gone(pid, 1.0)
 
 
 def test_a_pair_that_cannot_be_opened_is_told_once(log: Path) -> None:
-    screen = Screen(log, PairOptions(backend="scripted", context=1))
+    alive = True
+
+    def put(event: Event) -> None:
+        nonlocal alive
+        alive = screen.worker.alive
+        screen.queue.put(event)
+
+    screen = Screen(log)
+    screen.worker = DecodeWorker(PairOptions(backend="scripted", context=1), put, log_path=log)
     screen.worker.start()
     failed = screen.until(Failed)[-1]
     assert isinstance(failed, Failed)
     assert failed.fatal
     assert failed.message.startswith("A context of 1")
+    assert not alive
     assert screen.quiet() == []
     assert not screen.worker.alive
     screen.worker.close()
