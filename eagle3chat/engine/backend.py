@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from eagle3chat.engine.sampling import Sampling
 
@@ -45,7 +45,11 @@ class Verdict:
     verify_seconds: float | None = None
 
 
-class Backend(Protocol):
+D = TypeVar("D", bound=Draft)
+"""A backend's own kind of draft: what its `draft` gives, its `verify` takes."""
+
+
+class Backend(Protocol[D]):
     """Tensor work for one conversation. Build it, call it and free it on one thread.
 
     Between calls the target cache holds every committed token except the anchor (n - 1 rows), and the
@@ -71,10 +75,10 @@ class Backend(Protocol):
             that many rows.
         """
 
-    def draft(self, chain: int, sampling: Sampling) -> Draft:
+    def draft(self, chain: int, sampling: Sampling) -> D:
         """Launch K <= chain proposals for positions n .. n+K-1. Does not wait."""
 
-    def verify(self, draft: Draft, sampling: Sampling) -> Verdict:
+    def verify(self, draft: D, sampling: Sampling) -> Verdict:
         """One target pass over the anchor and the drafted tokens (K + 1 rows, n + K <= capacity)."""
 
     def commit(self, accepted: int, anchor: int) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eagle3chat.engine.backend import Backend
 from eagle3chat.engine.errors import BackendError, BundleError, SettingError
@@ -29,7 +29,7 @@ Progress = Callable[[str, float | None], None]
 class Pair:
     """An open target and draft, ready to decode."""
 
-    backend: Backend
+    backend: Backend[Any]
     codec: Codec
     template: Template
     stops: Stops
@@ -37,9 +37,9 @@ class Pair:
     info: Info
 
     def prompt_ids(self, say: Say) -> list[int]:
-        """The token ids of a request's prompt; BOS once."""
+        """The token ids of a request's prompt; BOS once. Whoever writes a raw prompt writes its control tokens too."""
         if say.raw:
-            return self.codec.encode([Piece("content", say.messages[-1].content)], self.bos_id)
+            return self.codec.encode([Piece("template", say.messages[-1].content)], self.bos_id)
         return self.codec.encode(self.template.render(say.messages), self.bos_id)
 
     def close(self) -> None:
@@ -78,7 +78,8 @@ def _open_bundle_pair(options: PairOptions, report: Progress) -> Pair:
     report("checking the bundle", 0.0)
     bundle = open_bundle(Path(options.bundle))
     codec = Codec.from_file(bundle.tokenizer_file)
-    template = choose_template(options, bundle)
+    end = end_of_turn(options, bundle.manifest.stop_ids, codec)
+    template = choose_template(options, bundle.manifest.template, bundle.path, end)
     stops = choose_stops(options, bundle.manifest.stop_ids, template, codec)
     backend, device, dtype, memory = _open_backend(options, bundle, report)
     manifest = bundle.manifest
@@ -106,7 +107,7 @@ def _backend_name(options: PairOptions) -> str:
     return "torch" if options.backend == "auto" else options.backend
 
 
-def _open_backend(options: PairOptions, bundle: Bundle, report: Progress) -> tuple[Backend, str, str, int]:
+def _open_backend(options: PairOptions, bundle: Bundle, report: Progress) -> tuple[Backend[Any], str, str, int]:
     """The backend, and its device, dtype and bytes."""
     if _backend_name(options) != "torch":
         raise BackendError(f"There is no backend called {options.backend!r}.", "Use auto, torch or scripted.")
@@ -127,11 +128,27 @@ def _open_backend(options: PairOptions, bundle: Bundle, report: Progress) -> tup
     return backend, backend.device, backend.dtype, backend.memory_bytes
 
 
-def choose_template(options: PairOptions, bundle: Bundle) -> Template:
-    """The template of flags, else of the bundle."""
+def choose_template(options: PairOptions, default: str, directory: Path | None, end_of_turn: str) -> Template:
+    """The template of flags, else the default one.
+
+    Args:
+        options: Affixes come before a template's name.
+        default: A built-in name, or "model" for the bundle's own.
+        directory: The bundle's.
+        end_of_turn: The token that ends the model's turns: with affixes it closes the replies of the history.
+    """
     if options.chat_prefix is not None or options.chat_suffix is not None:
-        return affix_template(options.chat_prefix or "", options.chat_suffix or "")
-    return load_template(options.template or bundle.manifest.template, bundle_dir=bundle.path)
+        suffix = f"{end_of_turn}\n" if end_of_turn else ""
+        return affix_template(options.chat_prefix or "", options.chat_suffix or "", reply_suffix=suffix)
+    return load_template(options.template or default, bundle_dir=directory)
+
+
+def end_of_turn(options: PairOptions, bundle_ids: tuple[int, ...], codec: Codec) -> str:
+    """The first stop token of the flags, else of the bundle; empty: none."""
+    if options.stop_tokens:
+        return options.stop_tokens[0]
+    ids = bundle_ids if options.stop_ids is None else options.stop_ids
+    return codec.token_text(ids[0]) if ids else ""
 
 
 def choose_stops(options: PairOptions, bundle_ids: tuple[int, ...], template: Template, codec: Codec) -> Stops:

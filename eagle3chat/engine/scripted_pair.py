@@ -11,11 +11,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.processors import ByteLevel as ByteLevelProcessor
 
 from eagle3chat.engine.events import Info
-from eagle3chat.engine.pair import Pair, choose_stops, stop_texts
+from eagle3chat.engine.pair import Pair, choose_stops, choose_template, end_of_turn, stop_texts
 from eagle3chat.engine.requests import PairOptions
 from eagle3chat.engine.scripted import ScriptedBackend, blurred, follow_text
 from eagle3chat.engine.text import Codec
-from eagle3chat.templates import affix_template, load_template
 
 CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 STORY = """\
@@ -62,16 +61,20 @@ def story_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+def known_id(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a token that is in the vocabulary."""
+    token_id = tokenizer.token_to_id(token)
+    assert token_id is not None, token
+    return token_id
+
+
 def open_scripted(options: PairOptions) -> Pair:
     """The scripted pair under the given options; the bundle, device and dtype of the options do not matter."""
     tokenizer = story_tokenizer()
     codec = Codec(tokenizer)
-    end = tokenizer.token_to_id("<|im_end|>")
+    end = known_id(tokenizer, "<|im_end|>")
     backend = story_backend(tokenizer, end, options)
-    if options.chat_prefix is not None or options.chat_suffix is not None:
-        template = affix_template(options.chat_prefix or "", options.chat_suffix or "")
-    else:
-        template = load_template(options.template or "chatml")
+    template = choose_template(options, "chatml", None, end_of_turn(options, (end,), codec))
     stops = choose_stops(options, (end,), template, codec)
     info = Info(
         model="scripted",
@@ -97,7 +100,7 @@ def story_backend(tokenizer: Tokenizer, end: int, options: PairOptions) -> Scrip
     """A target that talks like the story, and a draft that is wrong a quarter of the time."""
     words = story_tokens()
     byte = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    ids = [tokenizer.token_to_id(byte.pre_tokenize_str(word)[0][0]) for word in words]
+    ids = [known_id(tokenizer, byte.pre_tokenize_str(word)[0][0]) for word in words]
     paragraphs = [i + 1 for i, word in enumerate(words) if word == "\n\n"]
     starts = [ids[0], *(ids[i] for i in paragraphs[:2])]
     blanks = [i for i, word in zip(ids, words, strict=True) if not word.strip()]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from eagle3chat.engine.backend import Backend, Verdict
+from eagle3chat.engine.backend import Backend, D, Verdict
 from eagle3chat.engine.requests import Controls
 
 Finish = Literal["stop", "length", "context"]
@@ -48,7 +48,7 @@ def agreed(verdict: Verdict) -> int:
 
 
 def speculate(
-    backend: Backend, committed: int, controls: Callable[[], Controls], cut: Cut, limit: int
+    backend: Backend[D], committed: int, controls: Callable[[], Controls], cut: Cut, limit: int
 ) -> Iterator[Step]:
     """Decode after `backend.prefill` until a stop, the limit or the end of the context.
 
