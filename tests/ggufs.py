@@ -12,9 +12,21 @@ import numpy.typing as npt
 from gguf.quants import dequantize, quantize
 
 LAYERS, WIDTH, INNER, HEADS, KV_HEADS, HEAD_DIM = 2, 64, 96, 4, 2, 16
-TOKENS = ["<unk>", "<s>", "</s>", "a", "b", "Ġ", "ab", "Ġa", *"0123456789", *(chr(c) for c in range(0x100, 0x10E))]
+TOKENS = [
+    "<unk>",
+    "<s>",
+    "</s>",
+    "a",
+    "b",
+    "Ġ",
+    "ab",
+    "Ġa",
+    *"0123456789",
+    "12",
+    *(chr(c) for c in range(0x100, 0x10D)),
+]
 TYPES = [3, 3, 3, *[1] * 29]
-MERGES = ["a b", "Ġ a"]
+MERGES = ["a b", "Ġ a", "1 2"]
 Kind = gguf.GGMLQuantizationType
 
 

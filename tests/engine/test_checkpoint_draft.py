@@ -200,6 +200,7 @@ def test_qk_norm_is_in_the_weights(tmp_path: Path) -> None:
 BAD: list[tuple[str, dict[str, Any], Any, str]] = [
     ("absolute", {}, lambda t: t.update(d2t=IDS), r"offsets to ascending target ids \(it seems to hold the ids them"),
     ("unsorted", {}, lambda t: t.update(d2t=t["d2t"][::-1].copy()), r"does not hold offsets to ascending target ids\."),
+    ("repeated", {}, lambda t: t["d2t"].__setitem__(4, t["d2t"][3] - 1), r"does not hold offsets"),
     ("too high", {}, lambda t: t.update(d2t=t["d2t"] + 20), r"does not hold offsets"),
     ("negative", {}, lambda t: t.update(d2t=t["d2t"] - 1), r"does not hold offsets"),
     ("d2t shape", {}, lambda t: t.update(d2t=t["d2t"][:5]), r"d2t is I64 \[5\], not I64 \[20\]"),

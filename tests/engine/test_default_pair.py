@@ -259,6 +259,17 @@ def test_two_at_once_use_the_one_that_was_first(toy: Toy) -> None:
     assert toy.left == [BUNDLE_NAME]
 
 
+def test_the_first_of_two_stays(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "work" / "second"
+    for path in (first, second):
+        path.mkdir(parents=True)
+        (path / "who").write_text(path.name)
+    default_pair._put(second, first, lambda: True)
+    assert (first / "who").read_text() == "first"
+    default_pair._put(second, first, lambda: False)  # out of date: it steps aside
+    assert (first / "who").read_text() == "second"
+
+
 def test_a_missing_target_says_what_to_run(toy: Toy) -> None:
     toy.target.unlink()
     with pytest.raises(BundleError) as caught:

@@ -117,6 +117,20 @@ def test_the_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pre", "tokens"),
+    [
+        ("smollm", ["ab", "Ġa", "1", "2", "Ġ", "1"]),  # each digit alone
+        ("gpt-2", ["ab", "Ġa", "12", "Ġ", "1"]),
+        ("llama-bpe", ["ab", "Ġa", "12", "Ġ", "1"]),
+    ],
+)
+def test_the_splitting_rule(tmp_path: Path, pre: str, tokens: list[str]) -> None:
+    tiny_gguf(tmp_path / "m.gguf", keys={"tokenizer.ggml.pre": pre})
+    tokenizer = Tokenizer.from_str(open_target(tmp_path / "m.gguf").tokenizer.decode())
+    assert tokenizer.encode("ab a12 1").tokens == tokens
+
+
+@pytest.mark.parametrize(
     ("keys", "rope"),
     [
         ({"llama.rope.freq_base": 100000.0}, Rope(theta=100000.0)),
