@@ -243,7 +243,7 @@ class ChatApp(App[int]):
         conversation = self.stage.conversation
         move = conversation.scroll_page_up if direction < 0 else conversation.scroll_page_down
         move(animate=False)
-        self.call_after_refresh(self._show_more)
+        self.stage.check_end()
 
     def action_edge(self, direction: int) -> None:
         """Scroll to the first or the last turn."""
@@ -251,10 +251,7 @@ class ChatApp(App[int]):
             self.stage.conversation.scroll_home(animate=False)
         else:
             self.stage.conversation.to_end()
-        self.call_after_refresh(self._show_more)
-
-    def _show_more(self) -> None:
-        self.stage.keys.show_more(not self.stage.conversation.at_end)
+        self.stage.check_end()
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         self.stage.keys.show_hint(event.text_area.text)

@@ -8,7 +8,7 @@ backslashes, stars between digits, table-like art) stays plain. Knows no widget.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 
 from markdown_it import MarkdownIt
@@ -17,6 +17,7 @@ from markdown_it.token import Token
 
 _FENCE = re.compile(r" {0,3}(?:(`{3,})[^`]*|(~{3,}).*)$")
 _ITEM = re.compile(r" {0,3}([-*+]|\d{1,9}[.)])(\s|$)")
+_ITEM_BEGUN = re.compile(r"[-*+]|\d{1,9}[.)]?")
 _HEADING = re.compile(r" {0,3}#{1,6}(\s|$)")
 _ALIGNED = re.compile(r"\S {3,}\S")  # text set in columns by spaces
 
@@ -25,7 +26,10 @@ _OFF = ("autolink", "entity", "escape", "html_block", "html_inline", "image", "l
 
 
 class Splitter:
-    """Cuts text that arrives in pieces into blocks. Work is proportional to the new lines."""
+    """Cuts text that arrives in pieces into blocks. Work is proportional to the new lines.
+
+    A block ends where the next one is seen to begin, so the blank lines between them belong to the first.
+    """
 
     def __init__(self) -> None:
         self._lines: list[str] = []  # complete lines of the open block, each with its newline
@@ -33,7 +37,7 @@ class Splitter:
         self._fence = ""  # the marker that closes the open fence
         self._filled = False  # the open block has more than blank lines
         self._list = False  # the open block is a list
-        self._blank = False  # the last line was blank: the block ends unless the next line continues it
+        self._over = False  # the next line that is not blank begins a block, unless a list goes on
 
     @property
     def open(self) -> str:
@@ -41,46 +45,45 @@ class Splitter:
         return "".join(self._lines) + self._line
 
     def feed(self, text: str) -> list[str]:
-        """Blocks that `text` finished, each with the newlines that follow it. Joined with `open`: all text."""
+        """Blocks that `text` finished. Joined with `open`: all text."""
         finished: list[str] = []
         *complete, self._line = (self._line + text).split("\n")
         for line in complete:
-            finished.extend(self._take(line + "\n"))
+            if self._ends_at(line):
+                finished.append(self._cut())
+            self._take(line + "\n")
+        if self._over and self._ends_at(self._line, growing=True):
+            finished.append(self._cut())
         return finished
 
-    def _take(self, line: str) -> Iterator[str]:
-        bare = line.strip()
-        if self._fence:
-            self._lines.append(line)
-            if bare.startswith(self._fence) and not bare.strip(self._fence[0]):
-                self._fence = ""
-                if not self._list:
-                    yield self._cut()
-            return
-        if not bare:
-            self._blank = self._filled
-            self._lines.append(line)
-            return
-        if self._filled and self._starts_block(line):
-            yield self._cut()
-        if not self._filled:
-            self._filled, self._list = True, bool(_ITEM.match(line))
-        self._blank = False
-        self._lines.append(line)
-        if fence := _FENCE.match(bare if self._list else line.rstrip("\n")):
-            self._fence = fence[1] or fence[2]
-        elif not self._list and _HEADING.match(line):
-            yield self._cut()
-
-    def _starts_block(self, line: str) -> bool:
-        """Whether a line after a filled block begins another one."""
-        if self._list and (line.startswith(("  ", "\t")) or _ITEM.match(line)):
+    def _ends_at(self, line: str, growing: bool = False) -> bool:
+        """Whether the open block ends before this line, of which more may come."""
+        if not self._filled or self._fence or not line.strip():
             return False
-        return self._blank or bool(_FENCE.match(line.rstrip("\n")) or _HEADING.match(line))
+        if self._list and (line.startswith((" ", "\t")) or _ITEM.match(line)):
+            return False
+        if self._list and growing and _ITEM_BEGUN.fullmatch(line):
+            return False  # not to be told yet
+        return self._over or bool(_FENCE.match(line) or _HEADING.match(line))
+
+    def _take(self, line: str) -> None:
+        bare = line.strip()
+        self._lines.append(line)
+        if self._fence:
+            if bare.startswith(self._fence) and not bare.strip(self._fence[0]):
+                self._fence, self._over = "", not self._list
+        elif not bare:
+            self._over = self._filled
+        else:
+            if not self._filled:
+                self._filled, self._list = True, bool(_ITEM.match(line))
+            fence = _FENCE.match(bare if self._list else line.rstrip("\n"))
+            self._fence = (fence[1] or fence[2]) if fence else ""
+            self._over = not self._list and bool(_HEADING.match(line))
 
     def _cut(self) -> str:
         block = "".join(self._lines)
-        self._lines, self._filled, self._list, self._blank = [], False, False, False
+        self._lines, self._filled, self._list, self._over = [], False, False, False
         return block
 
 
@@ -167,6 +170,7 @@ def _is_mark(line: str, place: int, lead: bool) -> bool:
     if char == "#":
         return line.lstrip().startswith("#")  # the tail of a heading
     if char in "*~":
-        before, after = line[place - 1 : place] or " ", line[place + 1 : place + 2] or " "
-        return before != "\\" and not (before.isalnum() and after.isalnum())
+        before, after = line[:place].rstrip(char)[-1:], line[place:].lstrip(char)[:1]
+        inside_word = before.isascii() and before.isalnum() and after.isascii() and after.isalnum()
+        return before != "\\" and not inside_word
     return False

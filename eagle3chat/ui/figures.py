@@ -9,19 +9,18 @@ from eagle3chat.ui.clean import clean_line
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def under_reply(finished: Finished, dot: str = "·") -> str:
-    """The quiet line under a finished reply."""
+def under_reply(finished: Finished) -> list[str]:
+    """The parts of the quiet line under a finished reply."""
     usage = finished.usage
     if not usage.generated_tokens:
-        return ending(finished)
+        return [ending(finished)]
     parts = [plural(usage.generated_tokens, "token"), plural(usage.rounds, "round"), f"tau {usage.tau:.2f}"]
     tested = usage.accepted + usage.rejected
     if tested:
         parts.append(f"{usage.accepted} of {tested} tested drafts accepted")
     elif usage.rounds:
         parts.append("plain decoding")
-    parts += [f"{usage.tokens_per_second:.0f} tok/s", ending(finished)]
-    return f" {dot} ".join(parts)
+    return [*parts, f"{usage.tokens_per_second:.0f} tok/s", ending(finished)]
 
 
 def ending(finished: Finished) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Grid, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
@@ -54,36 +55,30 @@ class Help(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
-            yield Static(self._page(), markup=False)
+            for title, rows in self._sections():
+                yield Static(title, classes="help-title", markup=False)
+                with Grid(classes="help-rows"):
+                    for name, meaning in rows:
+                        yield Static(name, markup=False)
+                        yield Static(Content.styled(meaning, "$quiet"), markup=False)
 
     def action_scroll(self, rows: int) -> None:
         """Scroll the page."""
         self.query_one("#help").scroll_relative(y=rows, animate=False)
 
-    def _page(self) -> Content:
-        kinds = (
-            ("accepted", "accepted", "drafted, and the target said the same"),
-            ("rejected", f"{self._glyphs.rejected}rejected", "drafted, and the target said something else"),
-            ("unreached", "(unreached)", "drafted after a rejection, never judged"),
-            ("correction", f"{self._glyphs.correction} correction", "the target's own token after a rejection"),
-            ("bonus", f"{self._glyphs.bonus} bonus", "the target's own token after a chain without a rejection"),
-        )
-        lines = [Content.styled("Tokens", "bold")]
-        lines += [self._row(Content.styled(name, STYLES[kind]), meaning) for kind, name, meaning in kinds]
-        lines.append(
-            self._row(
-                Content(""), "Above temperature 0 rejected means: not what the target drew. The text is the target's."
-            )
-        )
-        lines += [Content(""), Content.styled("Figures", "bold")]
-        lines += [self._row(Content(name), meaning) for name, meaning in FIGURES]
-        lines += [Content(""), Content.styled("Keys", "bold")]
-        lines += [self._row(Content(key), meaning) for key, meaning in KEYS]
-        lines += [Content(""), Content.styled("Commands", "bold")]
-        lines += [self._row(Content(f"/{c.name} {c.argument}".strip()), c.help) for c in COMMANDS]
-        return Content("\n").join(lines)
+    def _sections(self) -> Iterator[tuple[str, list[tuple[Content, str]]]]:
+        yield "Tokens", [(Content.styled(name, STYLES[kind]), what) for kind, name, what in self._kinds()]
+        yield "Figures", [(Content(name), meaning) for name, meaning in FIGURES]
+        yield "Keys", [(Content(key), meaning) for key, meaning in KEYS]
+        yield "Commands", [(Content(f"/{c.name} {c.argument}".strip()), c.help) for c in COMMANDS]
 
-    def _row(self, name: Content, meaning: str) -> Content:
-        wide = self.app.size.width > 90
-        indent = 34 if wide else 20
-        return Content.assemble("  ", name, " " * max(2, indent - name.cell_length), (meaning, "$quiet"))
+    def _kinds(self) -> Iterator[tuple[str, str, str]]:
+        yield "accepted", "accepted", "drafted, and the target said the same"
+        yield (
+            "rejected",
+            f"{self._glyphs.rejected}rejected",
+            "drafted, and the target said something else; above temperature 0: drew something else",
+        )
+        yield "unreached", "(unreached)", "drafted after a rejection, never judged"
+        yield "correction", f"{self._glyphs.correction} correction", "the target's own token after a rejection"
+        yield "bonus", f"{self._glyphs.bonus} bonus", "the target's own token after a chain without a rejection"

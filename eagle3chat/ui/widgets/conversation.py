@@ -5,12 +5,13 @@ All parts of all turns are children of one stream, whose layout costs the same h
 
 from __future__ import annotations
 
-from textual.containers import VerticalScroll
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.events import Resize
 from textual.widget import Widget
 from textual.widgets import Static
 
+from eagle3chat.engine.events import Failed, Finished
 from eagle3chat.transcript_codec import Conversation as Past
 from eagle3chat.transcript_codec import Note, Said
 from eagle3chat.transcript_codec import Reply as PastReply
@@ -20,22 +21,25 @@ from eagle3chat.ui.figures import under_reply
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.widgets.marked_text import MarkedText
 from eagle3chat.ui.widgets.reply import Reply, settled
+from eagle3chat.ui.widgets.under import Under
 
-MEASURE = 100  # cells of a line of text at most: longer ones are hard to read
 SHOWN_TURNS = 60  # of a conversation that goes on
+
+
+class Column(Vertical):
+    """The turns, not wider than one likes to read."""
 
 
 class Conversation(VerticalScroll, can_focus=False):
     """Turns and notes."""
 
-    def __init__(self, glyphs: Glyphs) -> None:
+    def __init__(self, glyphs: Glyphs, *first: Widget) -> None:
         super().__init__()
         self._glyphs = glyphs
+        self.column = Column(*first)
 
-    def on_resize(self, event: Resize) -> None:
-        spare = max(1, event.size.width - MEASURE - 4)
-        if self.styles.padding.right != spare:
-            self.styles.padding = (0, spare, 0, 1)
+    def compose(self) -> ComposeResult:
+        yield self.column
 
     @property
     def at_end(self) -> bool:
@@ -49,17 +53,17 @@ class Conversation(VerticalScroll, can_focus=False):
     async def add_user(self, text: str) -> None:
         """A message of the user."""
         self.to_end()
-        await self.mount_all(self._user(text))
+        await self.column.mount_all(self._user(text))
 
     async def begin_reply(self) -> Reply:
         """The place of a reply."""
         tail = MarkedText(classes="tail")
-        await self.mount_all([self._label("model"), tail])
-        return Reply(self, tail)
+        await self.column.mount_all([self._label("model"), tail])
+        return Reply(self.column, tail)
 
     async def add_note(self, text: str, error: bool = False) -> None:
         """Something that is neither of the user nor of the model."""
-        await self.mount(self._note(text, error))
+        await self.column.mount(self._note(text, error))
 
     async def add_past(self, past: Past) -> None:
         """The turns of a conversation that goes on."""
@@ -74,14 +78,19 @@ class Conversation(VerticalScroll, can_focus=False):
                     widgets += self._past_reply(turn)
                 case Note(text=text):
                     widgets.append(self._note(text))
-        await self.mount_all(widgets)
+        await self.column.mount_all(widgets)
 
     async def clear(self) -> None:
         """Take everything away."""
-        await self.remove_children()
+        await self.column.remove_children()
+
+    def under(self, ended: Finished | Failed | None) -> Under:
+        """The line under a reply that ended so."""
+        parts = under_reply(ended) if isinstance(ended, Finished) else ["not finished"]
+        return Under(parts, f" {self._glyphs.dot} ")
 
     def _label(self, who: str) -> Widget:
-        label = Content.assemble((self._glyphs.bar, "$primary" if who == "model" else "$accent"), f" {who}")
+        label = Content.assemble((self._glyphs.bar, "$primary" if who == "model" else "$quiet"), f" {who}")
         return Static(label, classes="label", markup=False)
 
     def _user(self, text: str) -> list[Widget]:
@@ -93,9 +102,8 @@ class Conversation(VerticalScroll, can_focus=False):
     def _past_reply(self, reply: PastReply) -> list[Widget]:
         splitter = Splitter()
         blocks = [*splitter.feed(clean(reply.text)), splitter.open]
-        line = under_reply(reply.finished, self._glyphs.dot) if reply.finished else "not finished"
         return [
             self._label("model"),
             *(settled(block) for block in blocks if block.strip()),
-            Static(Content(line), classes="under", markup=False),
+            self.under(reply.finished),
         ]

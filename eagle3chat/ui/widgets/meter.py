@@ -40,9 +40,9 @@ class Meter(Line):
         """The groups that fit, on a rule. What goes first: numbers of the bars, filters and seed, sparkline, bars."""
         for detail in range(6, -1, -1):
             groups = self._groups(detail)
-            if sum(group.cell_length + 4 for group in groups) <= width - 1 or detail == 0:
-                break
-        return self._on_rule(groups, width)
+            if sum(group.cell_length + 4 for group in groups) <= width - 1:
+                return self._on_rule(groups, width)
+        return Content("  ").join([Content(""), *groups])[1:]
 
     def _groups(self, detail: int) -> list[Content]:
         tally = self._tally

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Static
 
 from eagle3chat.engine.events import Round
 from eagle3chat.ui.blocks import Splitter, is_safe
@@ -17,6 +15,7 @@ from eagle3chat.ui.clean import clean
 from eagle3chat.ui.marks import Marker, Piece
 from eagle3chat.ui.widgets.marked_text import MarkedText
 from eagle3chat.ui.widgets.settled import Settled
+from eagle3chat.ui.widgets.under import Under
 
 
 class Reply:
@@ -56,13 +55,12 @@ class Reply:
         for block in finished:
             await self._settle(block)
 
-    async def finish(self, text: str, line: str, style: str = "$quiet") -> None:
+    async def finish(self, text: str, under: Under) -> None:
         """The end: what a cancel flushed, the last block, and a line under it."""
         self._add(self._marker.rest(text))
         await self.flush()
         if rest := self._splitter.open:
             await self._settle(rest)
-        under = Static(Content.styled(line, style), classes="under", markup=False)
         with self._home.app.batch_update():
             await self._home.mount(under, after=self._tail)
             await self._tail.remove()

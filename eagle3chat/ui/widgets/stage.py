@@ -10,7 +10,6 @@ from textual.containers import Vertical
 from eagle3chat.engine.events import Failed, Finished, Info, Loading, Prefill, Round
 from eagle3chat.engine.requests import Controls
 from eagle3chat.ui.chat import Chat
-from eagle3chat.ui.figures import under_reply
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.tally import Tally
 from eagle3chat.ui.widgets.conversation import Conversation
@@ -40,15 +39,14 @@ class Stage(Vertical):
         self._reply: Reply | None = None
         self._rounds: list[Round] = []  # not in the lane yet
         self._flushes = 0
-        self.conversation = Conversation(glyphs)
+        self.conversation = Conversation(glyphs, self._welcome)
         self.prompt = Prompt(glyphs)
         self.keys = Keys()
 
     def compose(self) -> ComposeResult:
         yield self._header
         yield Rule(self._glyphs.rule, id="top-rule")
-        with self.conversation:
-            yield self._welcome
+        yield self.conversation
         yield Rule(self._glyphs.rule, "rounds", id="lane-rule")
         yield self._lane
         yield self._meter
@@ -117,20 +115,22 @@ class Stage(Vertical):
             if self._chat.reply is not None:
                 self._meter.show_tally(self._chat.reply.tally)
             self._header.show_used(self._chat.used)
-        self.keys.show_more(not self.conversation.at_end)
+        self.check_end()
+
+    def check_end(self) -> None:
+        """Tell when the end of the conversation is out of sight, once the layout has settled."""
+        self.call_after_refresh(lambda: self.keys.show_more(not self.conversation.at_end))
 
     async def end_reply(self, ended: Finished | Failed) -> None:
         """The reply is complete, or what came of it is all that there will be."""
         reply, self._reply = self._reply, None
         if reply is None:
             return
-        if isinstance(ended, Finished):
-            await reply.finish(ended.text, under_reply(ended, self._glyphs.dot))
-        else:
-            await reply.finish("", "not finished")
+        await reply.finish(ended.text if isinstance(ended, Finished) else "", self.conversation.under(ended))
         if not self._lane.has_rounds:
             self._lane.show_status("")
         self.keys.show_replying(False)
+        self.check_end()
         self.prompt.area.cursor_blink = self.app.animation_level != "none"
 
     async def renew(self) -> None:
