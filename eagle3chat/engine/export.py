@@ -10,8 +10,8 @@ import dataclasses
 import datetime
 import hashlib
 import json
-import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -191,32 +191,32 @@ def _template(template: str | None, target: TargetSource) -> tuple[str, str]:
 @contextmanager
 def _beside(output: Path) -> Iterator[Path]:
     """A new directory beside `output`, which takes its place when the block ends well and goes when it does not."""
-    partial = output.parent / f".{output.name}.partial-{os.getpid()}"
     try:
-        partial.mkdir(parents=True)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{output.name}.partial-", dir=output.parent))
         try:
-            yield partial
-            _put(partial, output)
+            made = work / "bundle"
+            made.mkdir()
+            yield made
+            _put(made, output)
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(work, ignore_errors=True)
     except OSError as error:
         what = f"cannot be written ({error.strerror or error})"
         raise BundleError(str(output), what, "Free some space, or choose another directory.") from error
 
 
-def _put(partial: Path, output: Path) -> None:
+def _put(made: Path, output: Path) -> None:
     """Rename; what was there steps aside first and comes back if the new one cannot take its place."""
-    if not output.exists():
-        partial.rename(output)
-        return
-    old = partial.with_name(partial.name.replace(".partial-", ".old-"))
-    output.rename(old)
+    old = made.with_name("old")
+    if output.exists():
+        output.rename(old)
     try:
-        partial.rename(output)
+        made.rename(output)
     except OSError:
-        old.rename(output)
+        if old.exists():
+            old.rename(output)
         raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _write_parts(

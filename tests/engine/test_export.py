@@ -216,13 +216,15 @@ def test_the_old_bundle_comes_back_when_the_new_one_cannot_take_its_place(
     rename = Path.rename
 
     def refused(self: Path, to: Path) -> Path:
-        if ".partial-" in self.name:
+        if self.name == "bundle":
             raise OSError(13, "Permission denied")
         return rename(self, to)
 
     monkeypatch.setattr(Path, "rename", refused)
     with pytest.raises(BundleError, match="Permission denied"):
         export_bundle(target, None, out, name="second")
+    with pytest.raises(BundleError, match="Permission denied"):
+        export_bundle(target, None, tmp_path / "place" / "new")
     assert [path.name for path in (tmp_path / "place").iterdir()] == ["out"]
     assert open_bundle(out).manifest.name == "first"
 
