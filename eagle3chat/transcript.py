@@ -12,6 +12,7 @@ values of the engine's events and requests, no worker and no screen. One thread 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -244,6 +245,10 @@ def _open_locked(path: Path, flags: int) -> int:
         raise TranscriptError(
             f"The transcript {path.stem} is open in another eagle3chat.", "Close that one first, or start a new chat."
         ) from None
+    except OSError as error:  # some network file systems know no locks; a chat without one beats no transcript
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP):
+            os.close(fd)
+            raise
     return fd
 
 

@@ -178,7 +178,9 @@ def list_transcripts(directory: Path | None = None) -> list[Summary]:
     try:
         with os.scandir(directory or default_directory()) as entries:
             for entry in entries:
-                if entry.name.endswith(".jsonl") and (summary := _summary(Path(entry.path))) is not None:
+                if not entry.name.endswith(".jsonl") or not entry.is_file():
+                    continue
+                if (summary := _summary(Path(entry.path))) is not None:
                     summaries.append((entry.stat().st_mtime_ns, summary))
     except FileNotFoundError:
         return []

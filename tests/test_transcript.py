@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import json
@@ -162,17 +163,18 @@ def test_rounds_are_written_once_a_second(tmp_path: Path) -> None:
 
 
 def test_the_disk_is_waited_for_at_the_end_of_a_turn_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
     transcript = Transcript.create(tmp_path)
     transcript.user("Hi")
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size))
+    assert synced == [tmp_path.stat().st_ino], "the directory, once, so that the new file's name is kept"
     for r in rounds(9):
         transcript.round(r)
     transcript.flush()
     transcript.user("More")
-    assert synced == []
+    assert len(synced) == 1
     transcript.reply(STOPPED)
-    assert synced == [transcript.path.stat().st_size]
+    assert synced[1:] == [transcript.path.stat().st_ino]
     transcript.close()
 
 
@@ -192,6 +194,18 @@ def test_a_message_answered_anew_makes_two_replies(tmp_path: Path) -> None:
     assert to_messages(conversation, INFO) == (Message("user", "Hi"), Message("assistant", "Good day", (100, 101)))
 
 
+def test_a_partial_reply_does_not_run_into_the_next(tmp_path: Path) -> None:
+    transcript = Transcript.create(tmp_path)
+    transcript.user("One")
+    transcript.round(word_round(0, "Wel"))
+    transcript.user("Two")
+    transcript.reply(Finished("cancelled", "", "", USAGE))  # while the prompt was read: no rounds
+    transcript.close()
+    turns = load(transcript.path).turns
+    assert [getattr(t, "text", None) for t in turns] == ["One", "Wel", "Two", ""]
+    assert [len(t.rounds) for t in turns if isinstance(t, Reply)] == [1, 0]
+
+
 def test_a_note_inside_a_reply_does_not_cut_it(tmp_path: Path) -> None:
     transcript = Transcript.create(tmp_path)
     transcript.user("Hi")
@@ -203,11 +217,13 @@ def test_a_note_inside_a_reply_does_not_cut_it(tmp_path: Path) -> None:
     assert [getattr(t, "text", "") for t in load(transcript.path).turns] == ["Hi", "Good day", "2"]
 
 
-def test_a_file_cut_at_any_byte_is_read_and_continued(tmp_path: Path) -> None:
+def test_a_file_cut_at_any_byte_is_read_and_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda fd: None)  # hundreds of them take long on a busy disk
     whole = chat(tmp_path, "One", "Two").read_bytes()
     starts = [0, *(i + 1 for i, byte in enumerate(whole) if byte == 10)]
     path = tmp_path / "cut.jsonl"
-    for cut in range(starts[2], len(whole) + 1):
+    cuts = {*range(starts[2], len(whole), 7), *(i + d for i in starts[3:] for d in (-2, -1, 0))}
+    for cut in sorted(cuts):
         path.write_bytes(whole[:cut])
         transcript, before = Transcript.resume(path)
         torn = cut not in starts and whole[cut : cut + 1] != b"\n"
@@ -240,6 +256,7 @@ def test_a_file_cut_at_any_byte_is_read_and_continued(tmp_path: Path) -> None:
         b"\xff\xfe",
         b"[" * 100_000,
     ],
+    ids=range(15),
 )
 def test_a_damaged_line_is_skipped_and_counted(tmp_path: Path, line: bytes) -> None:
     path = chat(tmp_path, "One")
@@ -316,6 +333,19 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     assert subprocess.run(command, check=False).returncode == 0
 
 
+@pytest.mark.parametrize(("code", "works"), [(errno.ENOLCK, True), (errno.EIO, False)])
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, works: bool) -> None:
+    def flock(fd: int, how: int) -> None:
+        raise OSError(code, "no")
+
+    monkeypatch.setattr("eagle3chat.transcript.fcntl.flock", flock)
+    transcript = Transcript.create(tmp_path)
+    with contextlib.nullcontext() if works else pytest.raises(TranscriptError, match="can no longer be written"):
+        transcript.user("Hi")
+    transcript.close()
+    assert (transcript.path.stat().st_size > 0) is works
+
+
 def test_resume_goes_on_where_it_ended(tmp_path: Path) -> None:
     controls = Controls(2, Sampling(0.5, seed=9))
     path = chat(tmp_path, "One", controls=controls)
@@ -323,7 +353,7 @@ def test_resume_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert (conversation.user_turns, conversation.system) == (1, "Be kind.")
     size = path.stat().st_size
     transcript.system("Be kind.")
-    transcript.opened(INFO, controls or Controls())
+    transcript.opened(INFO, controls)
     assert path.stat().st_size == size, "the same pair and settings are no news"
     transcript.opened(replace(INFO, model="n"), Controls(1))
     transcript.user("Two")
@@ -388,6 +418,13 @@ def test_messages_carry_ids_for_the_model_that_wrote_them(tmp_path: Path) -> Non
     without = tuple(replace(m, token_ids=None) for m in expected)
     assert to_messages(conversation, replace(INFO, model="other")) == without
     assert to_messages(conversation) == without
+
+
+def test_a_stopped_reply_whose_rounds_are_lost_has_no_sure_ids(tmp_path: Path) -> None:
+    path = chat(tmp_path, "One")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if not line.startswith(b'{"type":"rounds"')))
+    assert to_messages(load(path), INFO)[-1] == Message("assistant", "yes", None)
 
 
 def test_reply_ids_drop_the_stop_token_alone() -> None:

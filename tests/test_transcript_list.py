@@ -30,6 +30,7 @@ def test_the_list_tells_title_model_turns_and_the_newest_first(tmp_path: Path) -
     chat(tmp_path, "20260102-000000-bbbbbb", "x" * 500, age=9)
     (tmp_path / "other.jsonl").write_text("hello\n")
     (tmp_path / "notes.txt").write_text("hello\n")
+    os.mkfifo(tmp_path / "pipe.jsonl")
     first, second = list_transcripts(tmp_path)
     assert (first.id, first.title, first.model, first.turns) == (
         "20260101-000000-aaaaaa",
@@ -55,7 +56,10 @@ def test_the_list_reads_only_the_ends_of_a_file(tmp_path: Path) -> None:
 
 
 def test_text_cannot_forge_the_number_of_turns(tmp_path: Path) -> None:
-    chat(tmp_path, "a", 'x,"turn":99}\n')
+    path = chat(tmp_path, "a", 'x,"turn":99}\n')
+    assert list_transcripts(tmp_path)[0].turns == 1
+    with path.open("ab") as file:
+        file.write(path.read_bytes().splitlines()[1][:-12])
     assert list_transcripts(tmp_path)[0].turns == 1
 
 
@@ -76,6 +80,10 @@ def test_find(tmp_path: Path) -> None:
     ]:
         with pytest.raises(TranscriptError, match=message):
             find(name, tmp_path)
+    alone = chat(tmp_path / "alone", "20260101-000000-aaaaaa", "x")
+    assert find("2", alone.parent) == alone
+    with pytest.raises(TranscriptError, match=r"begins? with"):
+        find("", alone.parent)
     with pytest.raises(TranscriptError, match="no transcript"):
         find("last", tmp_path / "none")
     with pytest.raises(TranscriptError, match="No transcript"):
