@@ -31,6 +31,7 @@ DRAFT_FILES = ("config.json", "model.safetensors")
 KEY_FILE = "built-from.json"
 RECIPE = 1  # raise it when the same sources would make another bundle
 STALE_SECONDS = 3600.0  # a build takes seconds
+ROOM = "Free some space, or set XDG_DATA_HOME to a directory that can be written."
 ATTEMPTS = 3  # to rename, while others do the same
 
 
@@ -55,8 +56,7 @@ def default_bundle(data_dir: Path | None = None, progress: Progress | None = Non
     try:
         _build(path, target, draft, progress)
     except OSError as error:
-        what = f"cannot be written ({error.strerror or error})"
-        raise BundleError(str(bundles), what, "Free some space, or set XDG_DATA_HOME to another directory.") from error
+        raise BundleError(str(path), f"cannot be written ({error.strerror or error})", ROOM) from error
     return path
 
 
@@ -128,7 +128,13 @@ def _build(path: Path, target: Path, draft: Path, progress: Progress | None) -> 
     work = Path(tempfile.mkdtemp(prefix=".building-", dir=path.parent))
     try:
         command = "eagle3chat (default pair)"
-        built = export_bundle(target, draft, work / "bundle", progress=progress, command=command)
+        built = work / "bundle"
+        try:
+            export_bundle(target, draft, built, progress=progress, command=command)
+        except BundleError as error:
+            if error.path != str(built):
+                raise
+            raise BundleError(str(path), error.what, ROOM) from error  # the user knows no work directory
         (built / KEY_FILE).write_text(json.dumps(key), encoding="utf-8")
         _put(built, path, lambda: _is_there(path, target, draft))
     finally:

@@ -296,12 +296,13 @@ def test_a_directory_that_cannot_be_made(toy: Toy) -> None:
 
 
 def test_a_full_disk(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: object, **kwargs: object) -> Path:
-        raise OSError(28, "No space left on device")
+    def full(target: Path, draft: Path, output: Path, **kwargs: object) -> Path:
+        raise BundleError(str(output), "cannot be written (No space left on device)", "")
 
     monkeypatch.setattr(default_pair, "export_bundle", full)
-    with pytest.raises(BundleError, match=r"cannot be written \(No space left on device\)"):
+    with pytest.raises(BundleError, match=r"cannot be written \(No space left on device\).*XDG_DATA_HOME") as caught:
         toy.open()
+    assert caught.value.path == str(toy.data / "bundles" / BUNDLE_NAME)
     assert toy.left == []
 
 
