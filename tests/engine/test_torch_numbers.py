@@ -1,0 +1,164 @@
+"""Weights as they are stored, the dtypes the backend runs in, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from reference import Reference
+from tiny import tiny_bundle
+
+from eagle3chat.engine.bundle import open_bundle
+from eagle3chat.engine.config import Rope
+from eagle3chat.engine.errors import BackendError, BundleError
+from eagle3chat.engine.sampling import Sampling
+from eagle3chat.engine.torch_backend import TorchBackend
+from eagle3chat.engine.torch_linear import Blocked, CodeTable, Dense, Int4, Table, linear
+from eagle3chat.engine.torch_rope import frequencies
+from eagle3chat.engine.torch_weights import Affine, Checkpoint
+
+CPU = torch.device("cpu")
+PROMPT = [(7 * i) % 300 + 3 for i in range(50)]
+
+
+def affine(rows: int, columns: int, bits: int, group: int, seed: int = 0) -> tuple[Affine, np.ndarray]:
+    """A random affine weight, and its codes [rows, columns], packed here with Python integers."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, 2**bits, (rows, columns))
+    words = []
+    for row in codes.tolist():
+        stream = sum(code << (bits * i) for i, code in enumerate(row))
+        words.append([(stream >> (32 * i)) & 0xFFFFFFFF for i in range(columns * bits // 32)])
+    scales = torch.from_numpy(rng.standard_normal((rows, columns // group)).astype(np.float16))
+    biases = torch.from_numpy(rng.standard_normal((rows, columns // group)).astype(np.float16))
+    return Affine(torch.from_numpy(np.array(words, np.uint32)), scales, biases, bits, group), codes
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("group", [32, 64])
+def test_affine_weights_are_unpacked_exactly(bits: int, group: int) -> None:
+    weight, codes = affine(5, 128, bits, group)
+    assert weight.codes().tolist() == codes.tolist()
+    scales, biases = (np.repeat(t.double().numpy(), group, 1) for t in (weight.scales, weight.biases))
+    assert np.abs(weight.dense().double().numpy() - (scales * codes + biases)).max() < 1e-5
+
+
+def test_the_first_column_is_the_low_nibble() -> None:
+    word = torch.tensor([[0x76543210, 0xFEDCBA98, 0x76543210, 0xFEDCBA98]], dtype=torch.int64).to(torch.uint32)
+    weight = Affine(word, torch.tensor([[0.5]]), torch.tensor([[-2.0]]), 4, 32)
+    assert weight.dense()[0, :16].tolist() == [0.5 * i - 2.0 for i in range(16)]
+
+
+@pytest.mark.parametrize("group", [32, 64, 128])
+@pytest.mark.parametrize("rows", [1, 3, 4, 5])
+def test_int4_takes_the_values_as_they_are(group: int, rows: int) -> None:
+    parts = [affine(16 * n, 256, 4, group, seed=n)[0] for n in (1, 2, 3)]
+    made = linear(parts, int4=True, dtype=torch.bfloat16, device=CPU)
+    assert isinstance(made, Int4)
+    x = torch.randn(rows, 256, generator=torch.Generator().manual_seed(1)).bfloat16()
+    scale = torch.cat([part.scales for part in parts]).bfloat16().double()
+    zero = torch.cat([part.biases.float() + 8.0 * part.scales.float() for part in parts]).bfloat16().double()
+    codes = torch.cat([part.codes() for part in parts]).double().view(96, -1, group)
+    weight = ((codes - 8.0) * scale[..., None] + zero[..., None]).view(96, -1)
+    wanted = x.double() @ weight.T
+    # Nothing is lost but the rounding of the result to bfloat16 (2**-9), and a float32 sum's.
+    torch.testing.assert_close(made(x).double(), wanted, rtol=2**-8, atol=1e-3)
+
+
+def test_a_layer_that_is_not_4_bit_stays_dense() -> None:
+    four, eight = affine(32, 64, 4, 32)[0], affine(32, 64, 8, 32)[0]
+    odd = affine(8, 64, 4, 32)[0]
+    for parts in ([eight], [four, eight], [odd], [torch.ones(32, 64)]):
+        made = linear(parts, int4=True, dtype=torch.bfloat16, device=CPU)
+        assert isinstance(made, Blocked if Blocked.usable() else Dense)
+        x = torch.randn(3, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
+        weight = torch.cat([p.dense() if isinstance(p, Affine) else p for p in parts]).bfloat16()
+        torch.testing.assert_close(made(x).float(), x.float() @ weight.float().T, rtol=2**-7, atol=0.05)
+
+
+def test_8_bit_embedding_rows_are_exact() -> None:
+    weight, codes = affine(40, 64, 8, 32)
+    weight = Affine(weight.words, weight.scales, -128.0 * weight.scales, 8, 32)
+    ids = torch.tensor([0, 39, 5])
+    wanted = (codes[ids] - 128.0) * np.repeat(weight.scales[ids].double().numpy(), 32, 1)
+    assert CodeTable(weight, torch.float32, CPU)(ids).double().numpy().tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [("bfloat16", 0.04), ("int4", 0.04)])
+def test_low_precision_is_close_to_float32(dtype: str, limit: float, tmp_path: Path) -> None:
+    """Of the spread of the logits (bfloat16 carries 8 bits; the stream is rounded some ten times)."""
+    path = tiny_bundle(tmp_path, quantized=True, hidden=128, head_dim=32, agree=0.5)
+    wanted, _ = Reference(path).target(PROMPT)
+    backend = TorchBackend(open_bundle(path), device="cpu", dtype=dtype)
+    layer = backend._target.layers[0]
+    assert isinstance(layer.mlp.down, Int4) == (dtype == "int4")
+    assert isinstance(backend._target.embed, CodeTable)
+    with torch.inference_mode():
+        got = backend._target.logits(backend._target(torch.tensor(PROMPT))[0])
+    error = (got.double() - torch.from_numpy(wanted)).std() / wanted.std()
+    assert error < limit
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int4"])
+def test_low_precision_draft_is_close_to_float32(dtype: str, tmp_path: Path) -> None:
+    path = tiny_bundle(tmp_path, quantized=True, agree=0.9)
+    backend, reference = TorchBackend(open_bundle(path), device="cpu", dtype=dtype), Reference(path)
+    tokens = list(PROMPT)
+    list(backend.prefill(tokens, 0))
+    verdict = backend.verify(backend.draft(1, Sampling()), Sampling())
+    truth = reference.round(tokens, 1, Sampling())
+    assert verdict.drafted == truth.drafted
+    assert verdict.draft_p == pytest.approx(truth.draft_p, abs=0.05)
+
+
+def test_auto_dtype(tmp_path: Path) -> None:
+    for quantized, wanted in ((True, "int4"), (False, "float32")):
+        directory = tmp_path / wanted
+        directory.mkdir()
+        backend = TorchBackend(open_bundle(tiny_bundle(directory, quantized=quantized)), device="cpu", dtype="auto")
+        assert (backend.device, backend.dtype) == ("cpu", wanted)
+        assert isinstance(backend._target.embed, CodeTable if quantized else Table)
+
+
+def test_progress_ends_at_one(tmp_path: Path) -> None:
+    said: list[tuple[str, float | None]] = []
+    TorchBackend(open_bundle(tiny_bundle(tmp_path)), device="cpu", dtype="float32", progress=lambda *s: said.append(s))
+    shares = [share for _, share in said]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert {stage for stage, _ in said} == {"loading the target", "loading the draft"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"device": "tpu"}, "no device 'tpu'"),
+        ({"device": "cuda:99"}, "CUDA devices"),
+        ({"dtype": "int4"}, "no 4-bit weights"),
+        ({"dtype": "float8"}, "no dtype 'float8'"),
+    ],
+)
+def test_refusals_name_what_is_wrong(options: dict[str, str], words: str, tmp_path: Path) -> None:
+    bundle = open_bundle(tiny_bundle(tmp_path))
+    with pytest.raises(BackendError, match=words) as caught:
+        TorchBackend(bundle, **({"device": "cpu", "dtype": "float32"} | options))
+    assert caught.value.fix
+
+
+def test_unknown_rope_is_refused_by_name() -> None:
+    with pytest.raises(BackendError, match="'yarn' rope"):
+        frequencies(Rope("yarn"), 64)
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    checkpoint = Checkpoint([tiny_bundle(tmp_path) / "target" / "model.safetensors"])
+    with pytest.raises(BundleError, match=r"model\.nowhere"):
+        checkpoint.tensor("model.nowhere")
+    with pytest.raises(BundleError, match="should be"):
+        checkpoint.tensor("model.norm.weight", 3)
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(b"\xff" * 40)
+    with pytest.raises(BundleError, match="not readable"):
+        Checkpoint([damaged])
