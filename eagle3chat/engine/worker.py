@@ -185,20 +185,24 @@ class _Child:
     def _read(self) -> None:
         told = False
         try:
-            while not told and not self._retired:
-                event = self._pipe.recv()
+            while not told and not self._retired and (event := self._receive()) is not None:
                 told = isinstance(event, Failed) and event.fatal
                 self.alive = self.alive and not told
                 if not self._retired:
                     self._on_event(event)
-        except (EOFError, OSError, pickle.UnpicklingError):
-            pass
         finally:
             code = self._bury()
         if not told and not self._retired:
-            self._on_event(
-                Failed(died(code), f"Restart it; the chat is kept. Its log is {self._log_path}.", fatal=True)
-            )
+            fix = f"Restart it; the chat is kept. Its log is {self._log_path}."
+            self._on_event(Failed(died(code), fix, fatal=True))
+
+    def _receive(self) -> Event | None:
+        """The next event; None when the child is gone, perhaps in the middle of one."""
+        try:
+            event: Event = self._pipe.recv()
+        except (EOFError, OSError, pickle.UnpicklingError):
+            return None
+        return event
 
     def _bury(self) -> int:
         """Reap the process and close what belonged to it; its exit code."""
