@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny import tiny_bundle
 
 from eagle3chat.cli import main
 from eagle3chat.engine.events import Prefill, Round
@@ -64,6 +65,21 @@ def test_the_chain_never_changes_the_reply(temperature: str, capsys: pytest.Capt
     assert all(reply["token_ids"] == replies[0]["token_ids"] for reply in replies)
     assert replies[0]["stats"]["rounds"] == 60
     assert replies[2]["stats"]["rounds"] < 60
+
+
+def test_a_bundle_decodes_the_same_with_and_without_drafts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["run", "--model", str(tiny_bundle(tmp_path)), "--prompt", "tea", "--dtype", "float32", "--json"]
+    flags += ["--temperature", "0.8", "--seed", "2", "--max-new-tokens", "30"]
+    replies = []
+    for chain in ("0", "4"):
+        assert main([*flags, "--chain", chain]) == 0
+        replies.append(json.loads(capsys.readouterr().out))
+    plain, drafted = replies
+    assert drafted["token_ids"] == plain["token_ids"]
+    assert drafted["text"] == plain["text"]
+    assert (plain["stats"]["accepted"], plain["stats"]["tau"]) == (0, 1.0)
+    assert drafted["stats"]["accepted"] > 0
+    assert (drafted["stats"]["backend"], drafted["stats"]["dtype"]) == ("torch", "float32")
 
 
 def test_a_stop_string_ends_the_reply(capsys: pytest.CaptureFixture[str]) -> None:
