@@ -1,6 +1,6 @@
 """The chat on screen: keys and commands in, events of the worker out. Knows the worker by its handle alone.
 
-One timer draws a reply, ten times a second, and runs only while one streams: the worker shares the machine, so
+One timer draws a reply, eight times a second, and runs only while one streams: the worker shares the machine, so
 every frame costs it tokens.
 """
 
@@ -37,7 +37,7 @@ from eagle3chat.ui.screens.help import Help
 from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
 from eagle3chat.ui.widgets.stage import Stage
 
-FLUSH_SECONDS = 0.1
+FLUSH_SECONDS = 0.125
 ARM_SECONDS = 3.0  # in which a second ctrl+c leaves
 MARKS = ("full", "subtle", "off")
 
@@ -118,7 +118,7 @@ class ChatApp(App[int]):
         self._show_marks()
         if not self.is_headless:
             for sign, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
-                asyncio.get_running_loop().add_signal_handler(sign, self.exit, code)
+                asyncio.get_running_loop().add_signal_handler(sign, self.exit, None, code)
         if self._past is not None:
             await self.stage.conversation.add_past(self._past)
         self._timer = self.set_interval(FLUSH_SECONDS, self._wake, pause=True)
@@ -194,13 +194,13 @@ class ChatApp(App[int]):
         elif area.text:
             area.take()
         elif asyncio.get_running_loop().time() - self._armed_at < ARM_SECONDS:
-            self.exit(0)
+            self.exit()
         else:
             self._armed_at = asyncio.get_running_loop().time()
             keys.tell("ctrl+c again leaves")
 
     async def action_quit(self) -> None:
-        self.exit(0)
+        self.exit()
 
     def action_help(self) -> None:
         """Show keys, commands and meanings."""

@@ -23,8 +23,8 @@ class Glyphs:
     bar: str = "▌"
     rule: str = "─"
     dot: str = "·"
-    full: str = "█"
-    empty: str = "░"
+    full: str = "━"
+    empty: str = "─"
     ellipsis: str = "…"
     ascii_only: bool = False
 
@@ -33,14 +33,14 @@ class Glyphs:
         top = len(self.levels) - 1
         return self.levels[max(0, min(top, round(share * top)))]
 
-    def progress(self, share: float, width: int) -> str:
-        """A bar of `width` cells."""
+    def progress(self, share: float, width: int) -> tuple[str, str]:
+        """The done and the open part of a bar of `width` cells."""
         filled = round(max(0.0, min(1.0, share)) * width)
-        return self.full * filled + self.empty * (width - filled)
+        return self.full * filled, self.empty * (width - filled)
 
 
 UNICODE = Glyphs()
-ASCII = Glyphs("_.-=*#@M", "x", ">", "+", " ", ">", "|", "-", "-", "#", ".", "...", True)
+ASCII = Glyphs("_.-=*#@M", "x", ">", "+", " ", ">", "|", "-", "-", "=", "-", "...", True)
 
 
 def pick_glyphs(environ: Mapping[str, str]) -> Glyphs:

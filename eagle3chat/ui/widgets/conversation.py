@@ -23,6 +23,7 @@ from eagle3chat.ui.widgets.marked_text import MarkedText
 from eagle3chat.ui.widgets.reply import Reply, settled
 from eagle3chat.ui.widgets.under import Under
 
+TAIL_STEP = 2  # rows by which a live reply grows
 SHOWN_TURNS = 60  # of a conversation that goes on
 
 
@@ -57,7 +58,7 @@ class Conversation(VerticalScroll, can_focus=False):
 
     async def begin_reply(self) -> Reply:
         """The place of a reply."""
-        tail = MarkedText(classes="tail")
+        tail = MarkedText(step=TAIL_STEP, classes="tail")
         await self.column.mount_all([self._label("model"), tail])
         return Reply(self.column, tail)
 

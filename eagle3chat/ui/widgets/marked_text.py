@@ -48,7 +48,12 @@ class _Line:
 
 
 class MarkedText(Widget):
-    """Text in pieces. Give it clean text: it is drawn as it is."""
+    """Text in pieces. Give it clean text: it is drawn as it is.
+
+    Args:
+        pieces: What it begins with.
+        step: It grows by so many rows at once. A layout with all that it moves is what a row costs.
+    """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"marked--accepted", "marked--correction", "marked--bonus", "marked--plain"}
     DEFAULT_CSS = """
@@ -59,8 +64,9 @@ class MarkedText(Widget):
     # Of a widget that does not scroll it is its size, which the layout has just set: no second layout for it.
     virtual_size: Reactive[Size] = Reactive(Size(0, 0))
 
-    def __init__(self, pieces: Iterable[Piece] = (), *, classes: str | None = None) -> None:
+    def __init__(self, pieces: Iterable[Piece] = (), *, step: int = 1, classes: str | None = None) -> None:
         super().__init__(classes=classes)
+        self._step = step
         self._lines: list[_Line] = [_Line()]
         self._places: list[tuple[int, int]] = []  # of each row: line, row in the line
         self._width = 0
@@ -87,10 +93,12 @@ class MarkedText(Widget):
             self._places.pop()
         for number in range(first, len(self._lines)):
             self._break(number)
-        if len(self._places) != old_rows:
+        if self._height(len(self._places)) != self._height(old_rows):
             self.refresh(layout=True)
-        elif old_rows:
-            self.refresh(Region(0, old_rows - 1, self._width, 1))
+        else:
+            top = max(0, old_rows - 1)
+            left, up = self.gutter.left, self.gutter.top
+            self.refresh(Region(left, up + top, self._width, max(1, len(self._places) - top)))
 
     def cut(self, count: int) -> list[Piece]:
         """Take the first `count` characters away and return them. A newline counts as one."""
@@ -131,7 +139,10 @@ class MarkedText(Widget):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         if width != self._width:
             self._rebreak(width)
-        return len(self._places)
+        return self._height(len(self._places))
+
+    def _height(self, rows: int) -> int:
+        return -(-rows // self._step) * self._step
 
     def notify_style_update(self) -> None:
         self._styles_of_kinds.clear()

@@ -28,9 +28,9 @@ class Welcome(Static):
     def show_loading(self, event: Loading) -> None:
         """The pair is being opened."""
         stage = clean_line(event.stage)
-        bar = self._glyphs.progress(event.fraction or 0.0, BAR)
-        percent = f" {event.fraction * 100:.0f} %" if event.fraction is not None else ""
-        self._state = Content.assemble((bar, "$spec-accepted"), (f"{percent}  {stage}", "$quiet"))
+        done, left = self._glyphs.progress(event.fraction or 0.0, BAR)
+        percent = f"  {event.fraction * 100:.0f} %" if event.fraction is not None else ""
+        self._state = Content.assemble((done, "$spec-accepted"), (left, "$hairline"), (f"{percent}  {stage}", "$quiet"))
         self._draw()
 
     def show_pair(self, info: Info) -> None:
@@ -53,7 +53,7 @@ class Welcome(Static):
         rows = (
             ("accepted", "accepted", "drafted, and the target said the same"),
             ("correction", "correction", "the target's own token after a rejection"),
-            ("bonus", "bonus", "the target's own token after a chain without one"),
+            ("bonus", "bonus", "the target's own token after a chain without a rejection"),
         )
         lines = [Content.assemble(("eagle3chat", "bold")), self._state, Content("")]
         for kind, name, meaning in rows:
