@@ -15,7 +15,7 @@ from torch import Tensor
 from eagle3chat.engine.backend import Verdict
 from eagle3chat.engine.bundle import Bundle
 from eagle3chat.engine.sampling import Sampling
-from eagle3chat.engine.torch_choice import Judged, judge, read
+from eagle3chat.engine.torch_choice import judge, read
 from eagle3chat.engine.torch_device import DTYPES, Mark, pick_device, pick_dtype, upload
 from eagle3chat.engine.torch_draft import DraftHead
 from eagle3chat.engine.torch_noise import Noise
@@ -213,8 +213,6 @@ class TorchBackend:
         ended = Mark(self._device)
         lines = table.tolist()  # host sync
         rows = [read(line) for line in lines]
-        if any(row.short for row in rows):
-            rows = self._judge_short(rows, logits, noise, drafted, sampling)
         ids = tuple(int(line[-2]) for line in lines[:chain])
         self._verified = (taps, ids)
         return Verdict(
@@ -228,16 +226,6 @@ class TorchBackend:
             draft_seconds=draft.started.until(draft.ended),
             verify_seconds=started.until(ended),
         )
-
-    def _judge_short(
-        self, rows: list[Judged], logits: Tensor, noise: Tensor | None, ids: Tensor, sampling: Sampling
-    ) -> list[Judged]:
-        """Judge the rows again whose distribution is so flat that top-p needs the whole vocabulary sorted."""
-        places = [i for i, row in enumerate(rows) if row.short]
-        at = upload(places, torch.int64, self._device)
-        said = judge(logits[at], noise if noise is None else noise[at], ids[at], sampling, logits.shape[-1])
-        again = dict(zip(places, said.tolist(), strict=True))  # host sync, rare
-        return [read(again[i]) if i in again else row for i, row in enumerate(rows)]
 
     @torch.inference_mode()
     def commit(self, accepted: int, anchor: int) -> None:

@@ -25,8 +25,8 @@ class KvCache:
         self.rows = 0
         # Not filled: on a CPU the pages of a long context cost memory only once they are used.
         self.data = torch.empty(layers, 2 * kv_heads, capacity, head_dim, dtype=dtype, device=device)
-        self.keys = [layer[:kv_heads] for layer in self.data]  # each [kv, capacity, d]
-        self.values = [layer[kv_heads:] for layer in self.data]
+        self.keys = [layer[:kv_heads, None] for layer in self.data]  # each [kv, 1, capacity, d]
+        self.values = [layer[kv_heads:, None] for layer in self.data]
         self.both = list(self.data)
 
     @property
@@ -39,8 +39,8 @@ class KvCache:
         self.both[layer].narrow(1, start, kv.shape[0]).copy_(kv.transpose(0, 1))
 
     def read(self, layer: int, rows: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of the first `rows` positions, [kv, rows, d] each, not copied."""
-        return self.keys[layer].narrow(1, 0, rows), self.values[layer].narrow(1, 0, rows)
+        """Keys and values of the first `rows` positions, [kv, 1, rows, d] each, not copied."""
+        return self.keys[layer].narrow(2, 0, rows), self.values[layer].narrow(2, 0, rows)
 
     def keep(self, rows: int) -> None:
         """Drop all rows but the first `rows`."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from eagle3chat.engine.sampling import Sampling, choose, filtered, gumbel_row, noise_bits, noise_key, softmax
-from eagle3chat.engine.torch_choice import RUNNERS_UP, judge, largest, read
+from eagle3chat.engine.torch_choice import RUNNERS_UP, judge, largest, nucleus, read, winner
 from eagle3chat.engine.torch_choice import filtered as filtered_rows
 from eagle3chat.engine.torch_noise import Noise
 
@@ -64,16 +64,21 @@ def test_noise_is_finite_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("width", [8, 320, 2048])
 def test_filters_keep_the_same_tokens(sampling: Sampling, width: int) -> None:
     logits = rows_with_ties(6, width, seed=width)
-    scaled, short = filtered_rows(logits, sampling)
-    for i, row in enumerate(logits.tolist()):
+    scaled = filtered_rows(logits, sampling).tolist()
+    for row, got in zip(logits.tolist(), scaled, strict=True):
         wanted = filtered(row, sampling)
-        if short is not None and short[i]:
-            assert width > 1024
-            wanted_all, _ = filtered_rows(logits[i : i + 1], sampling, width)
-            assert wanted_all[0].tolist() == pytest.approx(wanted)
-            continue
-        assert [x == -math.inf for x in scaled[i].tolist()] == [x == -math.inf for x in wanted]
-        assert scaled[i].tolist() == pytest.approx(wanted, rel=1e-6)
+        assert [x == -math.inf for x in got] == [x == -math.inf for x in wanted]
+        assert got == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("spread", [0.1, 1.0, 6.0])
+def test_the_nucleus_is_that_of_a_full_sort(top_p: float, spread: float) -> None:
+    p = (torch.randn(3, 5000, generator=torch.Generator().manual_seed(1)) * spread).softmax(-1)
+    for row, least in zip(p, nucleus(p, top_p), strict=True):
+        ordered = row.double().sort(descending=True).values
+        mass = ordered.cumsum(-1)
+        assert least.item() == ordered[(mass < top_p).sum()].item()
 
 
 @pytest.mark.parametrize("sampling", SETTINGS)
@@ -94,11 +99,10 @@ def test_verdicts_follow_the_choice_rule(sampling: Sampling, ties: bool) -> None
     logits = rows_with_ties(4, width, 3) if ties else torch.randn(4, width, generator=torch.Generator().manual_seed(2))
     noise = Noise(width, CPU).gumbel(sampling.seed, range(20, 24)) if sampling.temperature else None
     drafted = torch.tensor([1, 0, width - 1, 5])
-    lines = judge(logits, noise, drafted, sampling, width).tolist()
+    lines = judge(logits, noise, drafted, sampling).tolist()
     for i, row in enumerate(logits.tolist()):
         said = read(lines[i])
         shape = softmax(filtered(row, sampling))
-        assert not said.short
         assert said.chosen == choose(row, 20 + i, sampling)
         assert said.chosen_p == pytest.approx(shape[said.chosen], abs=1e-6)
         assert said.target_p == pytest.approx(shape[drafted[i]], abs=1e-6)
@@ -112,18 +116,6 @@ def test_verdicts_follow_the_choice_rule(sampling: Sampling, ties: bool) -> None
         assert said.margin == pytest.approx(best - second, abs=1e-4)
 
 
-def test_too_few_candidates_are_noticed() -> None:
-    logits = torch.zeros(2, 4096)
-    logits[1, 7] = 30.0
-    sampling = Sampling(temperature=1.0, top_p=0.9)
-    short = [
-        read(line).short for line in judge(logits, torch.zeros_like(logits), torch.zeros(2).long(), sampling).tolist()
-    ]
-    assert short == [True, False]
-    all_of_them = judge(logits, torch.zeros_like(logits), torch.zeros(2).long(), sampling, 4096).tolist()
-    assert not any(read(line).short for line in all_of_them)
-
-
 @pytest.mark.parametrize("width", [5, 512, 2048, 49152, 50000])
 def test_largest_are_the_largest(width: int) -> None:
     x = torch.randn(3, width, generator=torch.Generator().manual_seed(width))
@@ -132,3 +124,12 @@ def test_largest_are_the_largest(width: int) -> None:
     expected = x.sort(-1, descending=True).values[:, :4]
     assert torch.equal(values, expected)
     assert torch.equal(x.gather(-1, places), expected)
+
+
+@pytest.mark.parametrize("width", [5, 512, 49152, 50000])
+def test_the_first_of_equal_maxima_wins(width: int) -> None:
+    x = torch.zeros(4, width)
+    x[1, 3], x[2, [width // 2, width - 1]], x[3, -1] = 2.0, 1.0, 5.0
+    best, place = winner(x)
+    assert place[:, 0].tolist() == [0, 3, width // 2, width - 1]
+    assert best[:, 0].tolist() == [0.0, 2.0, 1.0, 5.0]
