@@ -1,0 +1,54 @@
+#include "variant.h"
+
+#include <atomic>
+#include <initializer_list>
+
+namespace e3 {
+namespace {
+
+bool has(int wanted) {
+  switch (wanted) {
+    case kPortable:
+      return true;
+#if defined(__x86_64__)
+    case kAvx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    case kAvx512:
+      return has(kAvx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("avx512vnni");
+#elif defined(__ARM_FEATURE_DOTPROD)
+    case kNeon:
+      return true;
+#endif
+    default:
+      return false;
+  }
+}
+
+int best() {
+  for (int wanted : {kNeon, kAvx512, kAvx2}) {
+    if (has(wanted)) return wanted;
+  }
+  return kPortable;
+}
+
+std::atomic<int>& chosen() {
+  static std::atomic<int> value{best()};
+  return value;
+}
+
+}  // namespace
+
+Variant variant() { return static_cast<Variant>(chosen().load(std::memory_order_relaxed)); }
+
+}  // namespace e3
+
+int e3_has_variant(int variant) { return e3::has(variant) ? 1 : 0; }
+int e3_variant() { return e3::variant(); }
+int e3_use_variant(int variant) {
+  const int wanted = variant < 0 ? e3::best() : variant;
+  if (!e3::has(wanted)) return 0;
+  e3::chosen().store(wanted, std::memory_order_relaxed);
+  return 1;
+}
