@@ -183,6 +183,12 @@ def test_prefill_on_kept_rows_equals_a_fresh_one(pair: Path, keep: int, chain: i
         play(backend, tokens, chain, GREEDY)
     edited = tokens[: keep + 1] + prompt(50, seed=9)
     assert prefilled(backend, edited, keep)[-1] == len(edited) - 1
+    fresh = opened(pair)
+    prefilled(fresh, edited)
+    for ours, theirs in ((backend._target.cache, fresh._target.cache), (backend._head.cache, fresh._head.cache)):
+        assert ours.rows == theirs.rows
+        rows = slice(ours.rows)
+        torch.testing.assert_close(ours.data[:, :, rows], theirs.data[:, :, rows], atol=NEAR, rtol=NEAR)
     truth = Reference(pair).round(edited, 3, WARM)
     assert_true(play(backend, edited, 3, WARM)[0], truth)
 
