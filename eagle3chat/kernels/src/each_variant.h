@@ -1,0 +1,42 @@
+// Includes the file named E3_BODY once a variant, in namespaces e3::portable, e3::avx2 and e3::avx512, each with the
+// instructions of its variant allowed. `E3_CALL(name, ...)` calls the name of the variant in use.
+namespace e3 {
+namespace {
+namespace portable {
+#include "lanes_portable.h"
+#include "lanes_common.h"
+#include E3_BODY
+}  // namespace portable
+
+#if E3_X86_BODIES
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace avx2 {
+#include "lanes_avx2.h"
+#include "lanes_common.h"
+#include E3_BODY
+}  // namespace avx2
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
+namespace avx512 {
+#include "lanes_avx512.h"
+#include "lanes_common.h"
+#include E3_BODY
+}  // namespace avx512
+#pragma GCC pop_options
+#endif
+}  // namespace
+}  // namespace e3
+
+#if E3_X86_BODIES
+#define E3_CALL(name, ...)                           \
+  switch (e3::variant()) {                           \
+    case e3::kAvx512: e3::avx512::name(__VA_ARGS__); break; \
+    case e3::kAvx2: e3::avx2::name(__VA_ARGS__); break;     \
+    default: e3::portable::name(__VA_ARGS__);        \
+  }
+#else
+#define E3_CALL(name, ...) e3::portable::name(__VA_ARGS__)
+#endif

@@ -1,0 +1,57 @@
+// Four float32 lanes of GCC's and Clang's vector extension: what SSE2 and NEON have at least, without intrinsics.
+// No include guard: included inside a variant's namespace, see lanes.h.
+constexpr int W = 4;
+typedef float F __attribute__((vector_size(16)));
+typedef std::int32_t Mask __attribute__((vector_size(16)));
+typedef std::uint32_t Word __attribute__((vector_size(16)));
+
+LANE F load(const float* p) { F x; std::memcpy(&x, p, sizeof x); return x; }
+LANE void store(float* p, F x) { std::memcpy(p, &x, sizeof x); }
+LANE F splat(float x) { return F{x, x, x, x}; }
+LANE F fma(F a, F b, F c) { return a * b + c; }  // two roundings: not every CPU fuses them
+LANE F add(F a, F b) { return a + b; }
+LANE F sub(F a, F b) { return a - b; }
+LANE F mul(F a, F b) { return a * b; }
+LANE F quotient(F a, F b) { return a / b; }
+LANE F larger(F a, F b) { return a > b ? a : b; }  // b where one is not a number
+LANE F smaller(F a, F b) { return a < b ? a : b; }
+LANE Mask first(int n) { return Mask{0, 1, 2, 3} < Mask{n, n, n, n}; }
+LANE F choose(Mask m, F a, F b) { return m ? a : b; }  // a where m
+
+LANE F load(const bf16* p) {
+  const Word wide{p[0], p[1], p[2], p[3]};
+  return (F)(wide << 16);
+}
+
+LANE void store(bf16* p, F x) {
+  const Word bits = (Word)x;
+  const Word rounded = bits + ((bits >> 16) & 1u) + 0x7fffu;
+  const Word broken{0x7fc00000u, 0x7fc00000u, 0x7fc00000u, 0x7fc00000u};
+  const Word high = (Word)choose(x == x, (F)rounded, (F)broken) >> 16;
+  for (int i = 0; i < W; ++i) p[i] = bf16(high[i]);
+}
+
+// x * 2^round(y), and round(y) for |y| < 2^22.
+LANE F rounded(F x) {
+  const F large = splat(12582912.0f);
+  return x + large - large;
+}
+LANE F scaled(F x, F power) {
+  const Mask exponent = (__builtin_convertvector(power, Mask) + 127) << 23;
+  return x * (F)exponent;
+}
+
+// W rows of W 32-bit words, in place: the word j of row i and the word i of row j change places.
+LANE void transpose(F (&r)[W]) {
+  for (int i = 0; i < W; ++i) {
+    for (int j = 0; j < i; ++j) {
+      const float kept = r[i][j];
+      r[i][j] = r[j][i];
+      r[j][i] = kept;
+    }
+  }
+}
+
+// The lower and the upper bfloat16 of each 32-bit word.
+LANE F low_half(F x) { return (F)((Word)x << 16); }
+LANE F high_half(F x) { return (F)((Word)x & 0xffff0000u); }
