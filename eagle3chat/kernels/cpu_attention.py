@@ -107,7 +107,7 @@ class Attend:
         """qkv [M, (heads + 2 kv) * d] of positions start .. start + M - 1 -> [M, heads * d]; writes the cache."""
         rows = qkv.shape[0]
         assert qkv.dtype == self.dtype and qkv.shape[1] == self.width_in and qkv.is_contiguous()
-        assert 0 <= start and start + rows <= self.capacity
+        assert start >= 0 and start + rows <= self.capacity
         out = qkv.new_empty(rows, self.width)
         self.run(qkv.data_ptr(), out.data_ptr(), rows, start)
         return out
