@@ -26,6 +26,7 @@ from eagle3chat.ui.app import ChatApp
 
 ASKED = "How does speculative decoding work?"
 SECONDS = 0.021  # of a scripted round, whose own time says nothing
+NEVER = 3600.0  # seconds: what is drawn when depends on the rounds alone
 BATCH = 3  # rounds between two drawings
 
 
@@ -112,7 +113,7 @@ async def draw(recording: Recording, size: tuple[int, int], theme: str, share: f
         replays.append(Replay(recording.info, on_event))
         return replays[0]
 
-    app = ChatApp(PairOptions(), recording.controls, theme=theme, worker_factory=factory)
+    app = ChatApp(PairOptions(), recording.controls, theme=theme, flush_seconds=NEVER, worker_factory=factory)
     async with app.run_test(size=size) as pilot:
         await pilot.pause(0.2)
         await app.host.say(recording.asked)

@@ -1,7 +1,7 @@
 """The chat on screen: keys and commands in, events of the worker out. Knows the worker by its handle alone.
 
-One timer draws a reply, eight times a second, and runs only while one streams: the worker shares the machine, so
-every frame costs it tokens.
+One timer draws a reply, five or ten times a second, and runs only while one streams: the worker shares the machine,
+and where that has few cores every frame costs tokens.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from eagle3chat.ui.screens.help import Help
 from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
 from eagle3chat.ui.widgets.stage import Stage
 
-FLUSH_SECONDS = 0.125
+FEW_CORES = 4
+FLUSH_SECONDS = 0.2 if (os.cpu_count() or 1) <= FEW_CORES else 0.1  # between two drawings of a reply
 ARM_SECONDS = 3.0  # in which a second ctrl+c leaves
 MARKS = ("full", "subtle", "off")
 
@@ -54,6 +55,7 @@ class ChatApp(App[int]):
         past: A conversation to go on with.
         theme: A theme's name, "dark", "light" or "auto".
         marks: One of MARKS.
+        flush_seconds: Time between two drawings of a reply.
         worker_factory: Makes the decode worker.
     """
 
@@ -90,11 +92,13 @@ class ChatApp(App[int]):
         past: Past | None = None,
         theme: str = "auto",
         marks: str = "full",
+        flush_seconds: float = FLUSH_SECONDS,
         worker_factory: WorkerFactory = DecodeWorker,
     ) -> None:
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self._wanted_theme = pick_theme(theme, os.environ, no_color=self.no_color)
         self._marks = marks if marks in MARKS else MARKS[0]
+        self._flush_seconds = flush_seconds
         self._timer: Timer | None = None
         self._armed_at = -ARM_SECONDS  # when ctrl+c last offered to leave
         self._past = past
@@ -121,7 +125,7 @@ class ChatApp(App[int]):
                 asyncio.get_running_loop().add_signal_handler(sign, self.exit, None, code)
         if self._past is not None:
             await self.stage.conversation.add_past(self._past)
-        self._timer = self.set_interval(FLUSH_SECONDS, self._wake, pause=True)
+        self._timer = self.set_interval(self._flush_seconds, self._wake, pause=True)
         self.stage.prompt.area.focus()
         self.run_worker(self.link.start(), group="worker", name="start")
 

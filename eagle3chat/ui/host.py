@@ -123,6 +123,7 @@ class Host:
         elif stopped and self.chat.queue and not self._stage.prompt.text:
             self._stage.prompt.give_back("\n\n".join(self.chat.queue))
             self.chat.queue.clear()
+            self._stage.show_queue()
 
     async def say(self, text: str) -> None:
         """A message of the user: sent when the worker waits for one."""
@@ -131,10 +132,10 @@ class Host:
 
     async def _next(self) -> None:
         """Send the message that has waited longest, if the worker waits for one."""
-        if self.chat.phase != "idle" or not self.chat.queue:
-            self._stage.show_queue()
+        text = self.chat.queue.popleft() if self.chat.phase == "idle" and self.chat.queue else ""
+        self._stage.show_queue()
+        if not text:
             return
-        text = self.chat.queue.popleft()
         self._record.user(text)
         await self._stage.begin_reply(text)
         self._stream(True)

@@ -1,7 +1,8 @@
 """Breaking a line into rows by cell width, so that only its last row needs work when it grows.
 
 The rule is the one that the toolkit uses for its own text (greedy, at spaces, long words folded), so that a
-paragraph keeps its rows when it settles.
+paragraph keeps its rows when it settles. One difference: a space after a folded word never gets a row of its own,
+which would come and go as the word grows.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ def row_starts(text: str, width: int, start: int = 0) -> list[int]:
             continue
         at = match.start()
         if cell_len(word.rstrip()) > width:
-            for part in chop_cells(word, width):
+            for part in chop_cells(word.rstrip(), width):
                 if at > start:
                     starts.append(at)
                 used = cell_len(part)
                 at += len(part)
+            used += cell_len(word) - cell_len(word.rstrip())
         else:
             if used:
                 starts.append(at)

@@ -16,7 +16,7 @@ from eagle3chat.engine.requests import Controls, PairOptions
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.ui.app import ChatApp
 from eagle3chat.ui.widgets.marked_text import MarkedText
-from eagle3chat.ui.widgets.settled import Settled
+from eagle3chat.ui.widgets.settled import Paragraph, Settled
 
 CONTROLS = Controls(3, Sampling(temperature=0.8, seed=7))
 
@@ -61,6 +61,8 @@ class Driver:
         for widget in self.app.stage.conversation.column.children:
             if isinstance(widget, MarkedText):
                 parts.append(widget.text)
+            elif isinstance(widget, Paragraph):
+                parts.append(widget.content.plain)
             elif isinstance(widget, Settled):
                 parts.append(markdown_text(widget))
         return "\n".join(parts)

@@ -41,7 +41,7 @@ def picture(
         workers[0].at_start = [Ready(INFO)] if start is None else start
         return workers[0]
 
-    app = ChatApp(PairOptions(), CONTROLS, theme=theme, worker_factory=factory)
+    app = ChatApp(PairOptions(), CONTROLS, theme=theme, flush_seconds=3600.0, worker_factory=factory)
 
     async def before(pilot):
         driver = Driver(app, pilot, workers[0])
@@ -50,7 +50,6 @@ def picture(
         await pilot.pause()
         if reply:
             await driver.say("Write a short joke about saving RAM.")
-            app._timer.pause()  # flushes at the events below, and at no other time
             for at in range(0, len(reply), 3):
                 await driver.emit(*reply[at : at + 3])
         await pilot.press(*keys)

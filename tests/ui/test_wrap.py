@@ -9,7 +9,10 @@ from eagle3chat.ui.wrap import row_starts
 TEXT = st.text(alphabet="ab c字😀\u0301-", max_size=80)
 
 
-@given(TEXT, st.integers(4, 30))
+WORDS = st.lists(st.text(alphabet="abc字😀\u0301-", min_size=1, max_size=2), max_size=30).map("  ".join)
+
+
+@given(WORDS, st.integers(5, 30))
 def test_as_the_toolkit_breaks(text, width):
     assert row_starts(text, width) == [0, *divide_line(text, width)]
 

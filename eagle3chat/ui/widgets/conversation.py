@@ -8,6 +8,8 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
+from textual.reactive import Reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -30,9 +32,13 @@ SHOWN_TURNS = 60  # of a conversation that goes on
 class Column(Vertical):
     """The turns, not wider than one likes to read."""
 
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # it does not scroll: no second layout when it grows
+
 
 class Conversation(VerticalScroll, can_focus=False):
     """Turns and notes."""
+
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # the layout that sets it has moved the scroll bar already
 
     def __init__(self, glyphs: Glyphs, *first: Widget) -> None:
         super().__init__()

@@ -32,6 +32,7 @@ class Keys(Line):
         self._keys = IDLE
         self._notice = ""
         self._error = False
+        self._waiting = ""
         self._hint = ""
         self._more = False
         self._expiry: Timer | None = None
@@ -39,11 +40,16 @@ class Keys(Line):
     @property
     def notice(self) -> str:
         """What is being told; empty: nothing."""
-        return self._notice
+        return self._notice or self._waiting
 
     def show_replying(self, replying: bool) -> None:
         """Whether Esc has something to stop."""
         self._keys = REPLYING if replying else IDLE
+        self.refresh()
+
+    def show_waiting(self, text: str) -> None:
+        """What waits for the worker, for as long as it waits; empty: nothing."""
+        self._waiting = clean_line(text)
         self.refresh()
 
     def show_more(self, more: bool) -> None:
@@ -68,8 +74,9 @@ class Keys(Line):
         self.refresh()
 
     def line(self, width: int) -> Content:
-        if self._notice:
-            return Content.styled(f" {self._notice}", "$text-error" if self._error else "$text")
+        if self.notice:
+            error = self._error and self._notice
+            return Content.styled(f" {self.notice}", "$text-error" if error else "$text")
         if self._hint:
             return self._hints(width)
         keys = [*self._keys, *((("ctrl+end", "more below", 8),) if self._more else ())]

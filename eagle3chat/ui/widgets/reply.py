@@ -14,7 +14,7 @@ from eagle3chat.ui.blocks import Splitter, is_safe
 from eagle3chat.ui.clean import clean
 from eagle3chat.ui.marks import Marker, Piece
 from eagle3chat.ui.widgets.marked_text import MarkedText
-from eagle3chat.ui.widgets.settled import Settled
+from eagle3chat.ui.widgets.settled import markdown_widget
 from eagle3chat.ui.widgets.under import Under
 
 
@@ -76,7 +76,7 @@ class Reply:
 def settled(block: str, pieces: Sequence[Piece] | None = None) -> Widget:
     """The widget of a finished block."""
     if is_safe(block):
-        return Settled(block)
+        return markdown_widget(block)
     plain = [Piece("plain", block)] if pieces is None else pieces
     return MarkedText(trimmed(plain), classes="settled-plain")
 

@@ -22,7 +22,8 @@ from eagle3chat.ui.widgets.prompt import Prompt
 from eagle3chat.ui.widgets.reply import Reply
 from eagle3chat.ui.widgets.welcome import Welcome
 
-LANE_EVERY = 2  # flushes of text between two updates of lane, meter and header
+LANE_EVERY = 2  # flushes of text between two updates of lane and meter
+HEADER_EVERY = 5  # what is between two changed places is drawn as well, and the header is far from the rest
 
 
 class Stage(Vertical):
@@ -77,9 +78,8 @@ class Stage(Vertical):
     def show_queue(self) -> None:
         """Messages that wait for the worker."""
         waiting = self._chat.queue
-        if waiting:
-            more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-            self.keys.tell(f"waits for the worker: {waiting[0]}{more}")
+        more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+        self.keys.show_waiting(f"waits for the worker: {waiting[0]}{more}" if waiting else "")
 
     async def begin_reply(self, said: str) -> None:
         """A message of the user, and the place of the reply to it."""
@@ -114,6 +114,7 @@ class Stage(Vertical):
             self._rounds = []
             if self._chat.reply is not None:
                 self._meter.show_tally(self._chat.reply.tally)
+        if all_parts or self._flushes % HEADER_EVERY == 0:
             self._header.show_used(self._chat.used)
         self.check_end()
 
