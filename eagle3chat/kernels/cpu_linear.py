@@ -93,9 +93,7 @@ def eight_bit(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return codes.to(torch.uint8).view(weight.shape), scales, scales * -128.0
 
 
-def twin(
-    x: Tensor, codes: Tensor, scales: Tensor, biases: Tensor, *, group: int, bias: Tensor | None = None
-) -> Tensor:
+def twin(x: Tensor, codes: Tensor, scales: Tensor, biases: Tensor, *, group: int, bias: Tensor | None = None) -> Tensor:
     """What `CpuLinear` computes, in float64 after the quantisation of x, without a last rounding: [M, N]."""
     rows, columns = x.shape
     blocks = x.float().view(rows, -1, BLOCK)

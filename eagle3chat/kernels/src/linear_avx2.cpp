@@ -37,9 +37,10 @@ E3_AVX2 E3_INLINE void block_dots(const std::uint8_t* codes, const std::int8_t* 
   __m256i first[M], second[M];
 #pragma GCC unroll 4
   for (int m = 0; m < M; ++m) first[m] = second[m] = _mm256_setzero_si256();
-#pragma GCC unroll 8
+#pragma GCC unroll 1
   for (int chunk = 0; chunk < Bits; ++chunk) {
-    const __m256i bytes = _mm256_load_si256(reinterpret_cast<const __m256i*>(codes + 64 * chunk));
+    __m256i bytes = _mm256_load_si256(reinterpret_cast<const __m256i*>(codes + 64 * chunk));
+    __asm__("" : "+x"(bytes));  // keeps the compiler from loading it once for each use, and from starting many chunks
     _mm_prefetch(reinterpret_cast<const char*>(codes + 64 * chunk + kAhead), _MM_HINT_T0);
     const __m256i lows = _mm256_and_si256(bytes, low);
     const __m256i highs = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), low);
