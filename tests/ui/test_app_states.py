@@ -168,8 +168,9 @@ async def test_the_transcript_holds_the_chat_and_it_can_go_on(tmp_path):
         await driver.emit(*whole_reply("Here is *one*.\n\nAnd two."))
         driver.app.record.close()
     transcript, past = Transcript.resume(path)
-    async with running((80, 30), transcript=transcript, past=past) as driver:
+    async with running((80, 16), transcript=transcript, past=past) as driver:
         assert "Here is one." in driver.shown()
+        assert driver.app.stage.conversation.at_end
         assert driver.line_with("stopped at <|im_end|>")
         await driver.say("more")
         said = driver.worker.said[0].messages

@@ -85,8 +85,7 @@ def terminal(request):
 
 def test_no_code_of_the_model_reaches_the_terminal(terminal):
     terminal.until("chain 0 to 6")
-    terminal.send(b"go")
-    terminal.send(b"\r")
+    terminal.send(b"go\r")  # in one go, as a fast typist or a script does
     terminal.until("An error with")
     terminal.until("start ␛[2Jcleared")
     terminal.send(b"\x11")
@@ -121,8 +120,7 @@ def test_leaving_restores_the_terminal_and_closes_the_worker(terminal):
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_in_mid_reply_restores_the_terminal(terminal, sign, code):
     terminal.until("chain 0 to 6")
-    terminal.send(b"go")
-    terminal.send(b"\r")
+    terminal.send(b"go\r")  # in one go, as a fast typist or a script does
     terminal.until("Esc stop")
     os.kill(terminal.pid, sign)
     assert terminal.end() == code

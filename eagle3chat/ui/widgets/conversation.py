@@ -86,6 +86,7 @@ class Conversation(VerticalScroll, can_focus=False):
                 case Note(text=text):
                     widgets.append(self._note(text))
         await self.column.mount_all(widgets)
+        self.to_end()
 
     async def clear(self) -> None:
         """Take everything away."""
