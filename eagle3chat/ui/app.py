@@ -57,6 +57,9 @@ class ChatApp(App[int]):
         marks: One of MARKS.
         flush_seconds: Time between two drawings of a reply.
         worker_factory: Makes the decode worker.
+
+    Raises:
+        SettingError: There is no such theme, or no such way of marking.
     """
 
     TITLE = "eagle3chat"
@@ -97,7 +100,9 @@ class ChatApp(App[int]):
     ) -> None:
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self._wanted_theme = pick_theme(theme, os.environ, no_color=self.no_color)
-        self._marks = marks if marks in MARKS else MARKS[0]
+        if marks not in MARKS:
+            raise SettingError(f"Marks cannot be {marks!r}.", f"Use {', '.join(MARKS)}.")
+        self._marks = marks
         self._flush_seconds = flush_seconds
         self._timer: Timer | None = None
         self._armed_at = -ARM_SECONDS  # when ctrl+c last offered to leave

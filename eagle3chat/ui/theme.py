@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
+
+from eagle3chat.engine.errors import SettingError
 
 DARK_KINDS = {
     "spec-accepted": "#56B4E9",
     "spec-correction": "#E69F00",
     "spec-bonus": "#CC79A7",
     "spec-rejected": "#999999",
-    "spec-unreached": "#8A8A8A",
+    "spec-unreached": "#999999",
     "quiet": "#8A8A8A",
     "hairline": "#3A3A3A",
 }
@@ -82,9 +84,16 @@ def pick_theme(wanted: str, environ: Mapping[str, str], *, no_color: bool) -> st
     """A theme name: the wanted one, or for "auto" by the terminal's background (COLORFGBG), else dark.
 
     Without colour "auto" picks a theme of the terminal's own colours, which the toolkit then leaves out.
+
+    Raises:
+        SettingError: There is no such theme.
     """
     if wanted != "auto":
-        return {"dark": DARK.name, "light": LIGHT.name}.get(wanted, wanted)
+        name = {"dark": DARK.name, "light": LIGHT.name}.get(wanted, wanted)
+        if name not in (DARK.name, LIGHT.name, *BUILTIN_THEMES):
+            others = ", ".join(sorted(BUILTIN_THEMES))
+            raise SettingError(f"There is no theme {wanted!r}.", f"Use auto, dark, light, or one of {others}.")
+        return name
     background = environ.get("COLORFGBG", "").rpartition(";")[2]
     light = background in ("7", "15")
     if no_color:

@@ -6,9 +6,12 @@ import pytest
 from driving import CONTROLS, running
 from fake_worker import INFO, finished, rounds_of, stop_round, tokens_of, whole_reply
 
-from eagle3chat.engine.errors import WorkerError
+from eagle3chat.engine.errors import SettingError, WorkerError
 from eagle3chat.engine.events import Failed, Loading, Prefill, Ready
+from eagle3chat.engine.requests import PairOptions
 from eagle3chat.transcript import Transcript, load
+from eagle3chat.ui.app import ChatApp
+from eagle3chat.ui.theme import pick_theme
 from eagle3chat.ui.widgets.lane import Lane
 
 WORDS = tokens_of("one two three four five six seven eight nine ten")
@@ -216,3 +219,30 @@ async def test_only_one_timer_and_only_while_a_reply_streams():
         assert not driver.app.stage.prompt.area.cursor_blink
         await driver.emit(*whole_reply("ok"))
         assert not timer._active.is_set()
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"), [({"theme": "mauve"}, "no theme 'mauve'"), ({"marks": "bold"}, "'bold'")]
+)
+def test_settings_that_cannot_be(setting, words):
+    with pytest.raises(SettingError, match=words):
+        ChatApp(PairOptions(), CONTROLS, **setting)
+
+
+def test_the_theme_follows_the_terminal():
+    assert pick_theme("auto", {}, no_color=False) == "eagle-dark"
+    assert pick_theme("auto", {"COLORFGBG": "0;15"}, no_color=False) == "eagle-light"
+    assert pick_theme("auto", {"COLORFGBG": "0;15"}, no_color=True) == "ansi-light"
+    assert pick_theme("light", {}, no_color=True) == "eagle-light"
+    assert pick_theme("nord", {}, no_color=False) == "nord"
+
+
+@pytest.mark.parametrize(
+    "theme", ["eagle-dark", "eagle-light", "nord", "textual-light", "ansi-light", "solarized-light"]
+)
+async def test_every_theme_has_colours_for_the_kinds(theme):
+    async with running(theme=theme) as driver:
+        await driver.say("go")
+        await driver.emit(*rounds_of(WORDS)[:3])
+        tail = driver.app.query_one(".tail")
+        assert len({str(tail._style(kind).color) for kind in ("accepted", "correction", "bonus", "plain")}) == 4
