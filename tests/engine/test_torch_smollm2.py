@@ -102,15 +102,3 @@ def test_the_draft_agrees_as_often_as_it_can(bundle: Bundle, codec: Codec) -> No
         taus.append(len(ids) / rounds)
     assert sum(shares) / len(shares) > 0.41
     assert min(taus) > 1.45
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_the_text_is_the_targets_own(temperature: float, exact: TorchBackend, codec: Codec) -> None:
-    prompt, sampling = (
-        codec.encode([Piece("template", ASK.format(ASKED[0]))]),
-        Sampling(temperature, top_p=0.95, seed=3),
-    )
-    plain, rounds = replied(exact, prompt, 24, 0, sampling)
-    speculated, fewer = replied(exact, prompt, 24, 3, sampling)
-    assert speculated[:24] == plain
-    assert fewer < rounds
