@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eagle3chat.engine.config import DraftConfig
 from eagle3chat.engine.torch_cache import KvCache
-from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm, Span, causal_mask
+from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm
 from eagle3chat.engine.torch_linear import Int8, Linear, embedding, linear
 from eagle3chat.engine.torch_rope import Angles
 from eagle3chat.engine.torch_target import Precision, Target
@@ -50,8 +50,10 @@ class DraftHead:
         self.post_norm = self._norm("layers.0.post_attention_layernorm", width)
         self.norm = self._norm("norm", width)
         self.attention = self._attention()
+        self.attention.bind(self.cache, 0, self.angles)
         gate_up = self._linear(f"{MLP}.", {"gate_proj": c.intermediate_size, "up_proj": c.intermediate_size}, width)
-        self.mlp = GatedMlp(gate_up, self._linear(f"{MLP}.", {"down_proj": width}, c.intermediate_size), "silu")
+        down = self._linear(f"{MLP}.", {"down_proj": width}, c.intermediate_size)
+        self.mlp = GatedMlp(gate_up, down, "silu", c.intermediate_size, dtype, device)
         self.head = self._linear("", {"lm_head": c.draft_vocab_size}, width) if c.own_head else target.head
         self.embed: Callable[[Tensor], Tensor] = target.embed
         own = 0
@@ -112,15 +114,12 @@ class DraftHead:
         Returns:
             [M, H], before the final norm.
         """
-        rows = tokens.shape[0]
         normed = self.hidden_norm(features)
         x = torch.cat((self.embed_norm(self.embed(tokens)), normed), -1)
-        group = self.config.num_heads // self.config.num_kv_heads
-        mask = causal_mask(start, rows, group, x.dtype, x.device)
-        span = Span(start, rows, self.angles.at(start, rows), mask)
+        span = self.attention.span(start, tokens.shape[0], self.angles, x.dtype, x.device)
         residual = normed if self.config.norm_before_residual else features
-        x = residual + self.attention(x, self.cache, 0, span)
-        return x + self.mlp(self.post_norm(x))
+        x, normed = self.post_norm.add(residual, self.attention(x, self.cache, 0, span))
+        return x + self.mlp(normed)
 
     def propose(self, out: Tensor) -> tuple[Tensor, Tensor]:
         """Of the last row of a pass: float32 logits [1, Vd] and the feature [1, H] of the next row."""

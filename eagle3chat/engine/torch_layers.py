@@ -1,7 +1,8 @@
 """The parts that the target's layers and the draft's layer share: norm, attention, gated MLP.
 
 Rows are positions, [M, width], without a batch axis. On a CPU a pass over few rows costs mostly the
-starting of small operations, so each part uses as few as it can. Knows no layer order.
+starting of small operations, so each part is one call of the compiled kernels where they are built; torch's
+operations serve elsewhere, and attention over many rows. Knows no layer order.
 """
 
 from __future__ import annotations
@@ -15,16 +16,29 @@ from torch import Tensor
 
 from eagle3chat.engine.torch_cache import KvCache
 from eagle3chat.engine.torch_linear import Linear
-from eagle3chat.engine.torch_rope import Turn
+from eagle3chat.engine.torch_rope import Angles, Turn
+from eagle3chat.kernels import cpu_attention
+from eagle3chat.kernels.cpu import library
+from eagle3chat.kernels.cpu_attention import Attend
+from eagle3chat.kernels.cpu_parts import DTYPES, Gate, RowNorm
 
 FOLD_ROWS = 16  # passes up to this long fold the heads of a group into the rows; longer ones would need a large mask
+FEW_ROWS = 16  # passes up to this long use the attention of the kernels
+
+
+def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the compiled kernels serve activations of this dtype there."""
+    return device.type == "cpu" and dtype in DTYPES and library() is not None
 
 
 class Norm:
     """RMS norm: x / sqrt(mean(x^2) + eps) * weight [width].
 
-    On a CPU F.rms_norm is eight small operations; sqrt(sum(x^2) + width * eps), the hypotenuse of the row's
-    length and a constant, needs five for the same numbers.
+    On a CPU F.rms_norm is eight small operations; without the kernels, sqrt(sum(x^2) + width * eps), the hypotenuse
+    of the row's length and a constant, needs five for the same numbers.
+
+    Args:
+        weight: In the dtype of the rows.
     """
 
     def __init__(self, weight: Tensor, eps: float) -> None:
@@ -33,12 +47,23 @@ class Norm:
         self.fused = weight.device.type != "cpu"
         self.floor = torch.tensor((weight.shape[0] * eps) ** 0.5)
         self.scaled = weight.float() * weight.shape[0] ** 0.5
+        self.kernel = RowNorm(weight, eps, weight.dtype) if has_kernels(weight.device, weight.dtype) else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Of the last dimension; heads, which have three, are normed by the kernels within their attention."""
+        if self.kernel is not None and x.dim() == 2:
+            return self.kernel(x.contiguous())
         if self.fused:
             return F.rms_norm(x, self.shape, self.weight, self.eps)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
         return torch.div(x, torch.hypot(length, self.floor)).mul_(self.scaled).to(x.dtype)
+
+    def add(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """x + y [M, width], and the norm of that."""
+        if self.kernel is not None:
+            return self.kernel.add(x.contiguous(), y.contiguous())
+        total = x + y
+        return total, self(total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +72,7 @@ class Span:
 
     start: int
     rows: int
-    turn: Turn
+    turn: Turn | None  # None: the kernels turn
     mask: Tensor | None  # added to the scores: [M, start + M], folded: [M * group, start + M]; None: one row sees all
 
 
@@ -68,6 +93,8 @@ class Attention:
         q_norm, k_norm: By head, before the rotation, or None.
     """
 
+    kernel: Attend | None = None  # of passes over few rows, see `bind`
+
     def __init__(
         self,
         qkv: Linear,
@@ -84,8 +111,25 @@ class Attention:
         self.q_norm, self.k_norm = q_norm, k_norm
         self.nbytes = qkv.nbytes + out.nbytes
 
+    def bind(self, cache: KvCache, layer: int, angles: Angles) -> None:
+        """Let the kernels do passes over few rows with this layer of a cache, where they can."""
+        part = cache.both[layer]
+        if not (has_kernels(part.device, part.dtype) and cpu_attention.fits(part)):
+            return
+        norms = [None if norm is None else norm.weight for norm in (self.q_norm, self.k_norm)]
+        eps = 0.0 if self.q_norm is None else self.q_norm.eps
+        self.kernel = Attend(part, self.heads, angles.cos[:, 0], angles.sin[:, 0], *norms, eps)
+
+    def span(self, start: int, rows: int, angles: Angles, dtype: torch.dtype, device: torch.device) -> Span:
+        """What the layers of a pass share; `self` is any one of them."""
+        if self.kernel is not None and rows <= FEW_ROWS:
+            return Span(start, rows, None, None)
+        return Span(start, rows, angles.at(start, rows), causal_mask(start, rows, self.group, dtype, device))
+
     def __call__(self, x: Tensor, cache: KvCache, layer: int, span: Span) -> Tensor:
         """x [M, width] -> [M, width]; writes the rows' keys and values."""
+        if span.turn is None:
+            return self.out(self.kernel(self.qkv(x), span.start))
         rows, heads, kv = span.rows, self.heads, self.kv_heads
         qkv = self.qkv(x).view(rows, heads + 2 * kv, self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
@@ -119,13 +163,26 @@ class GatedMlp:
     Args:
         gate_up: [2 * I, width]: gate, up stacked.
         down: [width, I].
+        width: I.
+        dtype, device: Of the activations.
     """
 
-    def __init__(self, gate_up: Linear, down: Linear, activation: Literal["silu", "gelu_tanh"]) -> None:
+    def __init__(
+        self,
+        gate_up: Linear,
+        down: Linear,
+        activation: Literal["silu", "gelu_tanh"],
+        width: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
         self.gate_up, self.down, self.gelu = gate_up, down, activation == "gelu_tanh"
         self.nbytes = gate_up.nbytes + down.nbytes
+        self.kernel = Gate(width, activation, dtype) if has_kernels(device, dtype) else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.kernel is not None:
+            return self.down(self.kernel(self.gate_up(x)))
         gate, up = self.gate_up(x).chunk(2, -1)
         gate = F.gelu(gate, approximate="tanh") if self.gelu else F.silu(gate)
         return self.down(gate.mul_(up))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eagle3chat.engine.config import TargetConfig
 from eagle3chat.engine.torch_cache import KvCache
-from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm, Span, causal_mask
+from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm
 from eagle3chat.engine.torch_linear import CodeTable, Dense, Int4, Linear, Table, embedding, linear
 from eagle3chat.engine.torch_rope import Angles
 from eagle3chat.engine.torch_weights import Checkpoint
@@ -73,8 +73,11 @@ class Target:
         self.layers: list[Layer] = []
         for index in range(config.num_layers):
             self.layers.append(self._load_layer(checkpoint, f"model.layers.{index}"))
+            self.layers[index].attention.bind(self.cache, index, self.angles)
             loaded((index + 1) / (config.num_layers + 1))
         self.norm = self._load_norm(checkpoint, "model.norm", config.hidden_size)
+        # After layer i comes the norm of the next one's input, after the last one the final norm.
+        self.next_norms = [*(layer.input_norm for layer in self.layers[1:]), self.norm]
         self.head, self.embed, self.rows = self._load_ends(checkpoint)
         loaded(1.0)
 
@@ -109,7 +112,7 @@ class Target:
             self._load_norm(checkpoint, f"{at}.input_layernorm", c.hidden_size),
             Attention(qkv, out, c.num_heads, c.num_kv_heads, c.head_dim, q_norm, k_norm),
             self._load_norm(checkpoint, f"{at}.post_attention_layernorm", c.hidden_size),
-            GatedMlp(gate_up, down, c.activation),
+            GatedMlp(gate_up, down, c.activation, width, self.precision.dtype, self.precision.device),
         )
 
     def _load_ends(self, checkpoint: Checkpoint) -> tuple[Linear, Table | CodeTable, Table | CodeTable]:
@@ -135,7 +138,7 @@ class Target:
         """One pass over tokens [M] at the positions after the cache's rows. Writes the cache, does not count its rows.
 
         Returns:
-            The residual stream [M, width] after the last layer, and the taps [M, A * width] in
+            The normed stream [M, width] after the last layer, and the taps [M, A * width] in
             ascending order of boundary, or None without a draft.
         """
         cache, rows = self.cache, tokens.shape[0]
@@ -144,21 +147,20 @@ class Target:
         x = self.embed(tokens)
         if self.config.embed_scale != 1.0:
             x = x * self.config.embed_scale
-        group = self.config.num_heads // self.config.num_kv_heads
-        mask = causal_mask(start, rows, group, x.dtype, x.device)
-        span = Span(start, rows, self.angles.at(start, rows), mask)
+        span = self.layers[0].attention.span(start, rows, self.angles, x.dtype, x.device)
         tapped = []
+        normed = self.layers[0].input_norm(x)
         for index, layer in enumerate(self.layers):
             if index in self.taps:
                 tapped.append(x)
-            x = x + layer.attention(layer.input_norm(x), cache, index, span)
-            x = x + layer.mlp(layer.post_norm(x))
+            x, normed = layer.post_norm.add(x, layer.attention(normed, cache, index, span))
+            x, normed = self.next_norms[index].add(x, layer.mlp(normed))
         if len(self.layers) in self.taps:
             tapped.append(x)
-        return x, torch.cat(tapped, -1) if tapped else None
+        return normed, torch.cat(tapped, -1) if tapped else None
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Float32 logits [M, V] of the stream [M, width]."""
-        y = self.head(self.norm(x)).float()
+    def logits(self, normed: Tensor) -> Tensor:
+        """Float32 logits [M, V] of the normed stream [M, width]."""
+        y = self.head(normed).float()
         cap = self.config.logit_softcap
         return torch.tanh(y / cap) * cap if cap else y

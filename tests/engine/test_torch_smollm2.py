@@ -91,14 +91,18 @@ def first_guesses(backend: TorchBackend, ids: Sequence[int], start: int) -> floa
     return (guesses[start - 2 : -1] == torch.tensor(ids[start:])).double().mean().item()
 
 
-def test_the_draft_agrees_as_often_as_it_can(bundle: Bundle, codec: Codec) -> None:
-    """0.44 as it should be; 0.39 and 0.35 with the taps a layer too early or too late."""
+def test_the_draft_agrees_as_often_as_it_can(exact: TorchBackend, bundle: Bundle, codec: Codec) -> None:
+    """0.40 as it should be; 0.36 and 0.35 with the taps a layer too early or too late.
+
+    Of the exact backend's text: where two tokens are nearly as likely, other rounding goes on with another text.
+    """
     backend = TorchBackend(bundle, device="cpu", dtype="int4", context=512)
     shares, taus = [], []
     for ask in ASKED:
         prompt = codec.encode([Piece("template", ASK.format(ask))])
-        ids, rounds = replied(backend, prompt, 96, 3, Sampling())
+        ids, _ = replied(exact, prompt, 96, 3, Sampling())
         shares.append(first_guesses(backend, prompt + ids, len(prompt)))
+        ids, rounds = replied(backend, prompt, 96, 3, Sampling())
         taus.append(len(ids) / rounds)
-    assert sum(shares) / len(shares) > 0.41
+    assert sum(shares) / len(shares) > 0.38
     assert min(taus) > 1.45

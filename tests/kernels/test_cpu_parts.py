@@ -63,6 +63,16 @@ def test_the_sum_may_be_an_operand(variant: cpu.Variant) -> None:
     assert torch.equal(x, total) and torch.equal(again, out)
 
 
+def test_norm_in_parts_has_the_same_bits(variant: cpu.Variant) -> None:
+    norm = RowNorm(normal(1000) + 1.0, 1e-5, torch.bfloat16)
+    x = normal(101, 1000).bfloat16()
+    alone, added = norm(x), norm.add(x, x)[1]
+    same_by_row(norm, x)
+    with cpu.forced(variant, threads=3):
+        assert torch.equal(norm(x), alone)
+        assert torch.equal(norm.add(x, x)[1], added)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -12,8 +12,10 @@
 namespace e3 {
 namespace {
 
-constexpr int kColumns = 1024;  // of a gate, a part
-constexpr int kAlone = 8192;    // values of a gate that a second thread is not worth
+constexpr int kColumns = 1024;     // of a gate, a part
+constexpr int kGateAlone = 8192;     // values of a gate that a second thread is not worth
+constexpr int kNormAlone = 32768;  // and those of a norm
+constexpr int kNormValues = 8192;  // of a norm, a part
 
 struct Gate {
   const char* gate_up;
@@ -35,19 +37,48 @@ void run_gate(void* context, int part) {
   gate_columns(g, part / g.parts_row, from, std::min(g.width, from + kColumns));
 }
 
+struct NormRows {
+  const E3Norm& norm;
+  const char* x;
+  const char* y;  // null: nothing is added
+  char* sum;
+  char* out;
+  int rows, rows_part;
+};
+
+void run_norm(void* context, int part) {
+  const NormRows& n = *static_cast<const NormRows*>(context);
+  const int first = part * n.rows_part, rows = std::min(n.rows_part, n.rows - first);
+  const std::int64_t at = std::int64_t(first) * n.norm.width * (n.norm.is_bf16 ? 2 : 4);
+  if (n.y == nullptr) {
+    E3_CALL(norm_rows, n.norm, n.x + at, n.out + at, rows);
+  } else {
+    E3_CALL(add_norm_rows, n.norm, n.x + at, n.y + at, n.sum + at, n.out + at, rows);
+  }
+}
+
+void run_norms(const E3Norm& norm, const void* x, const void* y, void* sum, void* out, int rows) {
+  NormRows n{norm, static_cast<const char*>(x), static_cast<const char*>(y), static_cast<char*>(sum),
+             static_cast<char*>(out), rows, rows};
+  if (std::int64_t(rows) * norm.width > kNormAlone) n.rows_part = std::max(1, kNormValues / norm.width);
+  pool_run((rows + n.rows_part - 1) / n.rows_part, run_norm, &n);
+}
+
 }  // namespace
 }  // namespace e3
 
-void e3_norm(const E3Norm* norm, const void* x, void* out, int rows) { E3_CALL(norm_rows, *norm, x, out, rows); }
+void e3_norm(const E3Norm* norm, const void* x, void* out, int rows) {
+  e3::run_norms(*norm, x, nullptr, nullptr, out, rows);
+}
 
 void e3_add_norm(const E3Norm* norm, const void* x, const void* y, void* sum, void* out, int rows) {
-  E3_CALL(add_norm_rows, *norm, x, y, sum, out, rows);
+  e3::run_norms(*norm, x, y, sum, out, rows);
 }
 
 void e3_gate(const void* gate_up, void* out, int rows, int width, int is_gelu, int is_bf16) {
   using namespace e3;
   Gate g{static_cast<const char*>(gate_up), static_cast<char*>(out), rows, width, 0, is_gelu != 0, is_bf16 != 0};
-  if (std::int64_t(rows) * width <= kAlone) {
+  if (std::int64_t(rows) * width <= kGateAlone) {
     for (int row = 0; row < rows; ++row) gate_columns(g, row, 0, width);
     return;
   }

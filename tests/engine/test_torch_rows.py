@@ -1,0 +1,71 @@
+"""Passes of few rows through the compiled kernels: a row's bits whatever stands beside it, and torch's numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import tiny_bundle
+from torch import Tensor
+
+from eagle3chat.engine import torch_layers
+from eagle3chat.engine.bundle import open_bundle
+from eagle3chat.engine.torch_backend import TorchBackend
+from eagle3chat.engine.torch_target import Target
+from eagle3chat.kernels import cpu
+
+pytestmark = pytest.mark.skipif(cpu.library() is None, reason="the kernels are not built here")
+IDS = torch.tensor([(11 * i * i + 7 * i) % 300 + 3 for i in range(300)])
+STARTS = (1, 5, 37, 63, 100, 126, 128, 200, 255, 283)
+
+
+def backend(directory: Path, dtype: str, **flags: object) -> TorchBackend:
+    path = tiny_bundle(directory, quantized=True, hidden=128, intermediate=1536, max_seq_len=320, agree=0.3, **flags)
+    return TorchBackend(open_bundle(path), device="cpu", dtype=dtype)
+
+
+def passed(target: Target, start: int, rows: int) -> tuple[Tensor, Tensor]:
+    """Logits and taps of rows behind `start` cached ones, which then count."""
+    normed, taps = target(IDS[start : start + rows])
+    target.cache.advance(rows)
+    return target.logits(normed), taps
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("flags", [{}, {"qk_norm": True, "head_dim": 32}, {"attention_bias": True, "kv_heads": 4}])
+@pytest.mark.parametrize("dtype", ["int4", "bfloat16"])
+def test_rows_together_are_rows_alone(dtype: str, flags: dict[str, object], tmp_path: Path) -> None:
+    target = backend(tmp_path, dtype, **flags)._target
+    for start in STARTS:
+        target.cache.keep(0)
+        for done in range(0, start, 64):
+            passed(target, done, min(64, start - done))
+        alone = [passed(target, start + i, 1) for i in range(8)]
+        kept = target.cache.data[:, :, start : start + 8].clone()
+        for rows in (2, 3, 4, 5, 8):
+            target.cache.keep(start)
+            logits, taps = passed(target, start, rows)
+            assert torch.equal(logits, torch.cat([row[0] for row in alone[:rows]])), (start, rows)
+            assert torch.equal(taps, torch.cat([row[1] for row in alone[:rows]])), (start, rows)
+            assert torch.equal(target.cache.data[:, :, start : start + rows], kept[:, :, :rows])
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("flags", [{}, {"qk_norm": True}, {"attention_bias": True}])
+@pytest.mark.parametrize(("dtype", "limit"), [("float32", 1e-5), ("bfloat16", 0.04)])
+def test_numbers_are_those_of_torch(
+    dtype: str, limit: float, flags: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plain").mkdir()
+    fast = backend(tmp_path, dtype, **flags)._target
+    monkeypatch.setattr(torch_layers, "has_kernels", lambda device, dtype: False)
+    plain = backend(tmp_path / "plain", dtype, **flags)._target
+    assert fast.layers[0].attention.kernel is not None and plain.layers[0].attention.kernel is None
+    for start in (0, 5, 130):
+        for target in (fast, plain):
+            target.cache.keep(0)
+            for done in range(0, start, 64):
+                passed(target, done, min(64, start - done))
+        for got, wanted in zip(passed(fast, start, 4), passed(plain, start, 4), strict=True):
+            assert (got - wanted).float().std() < limit * wanted.float().std()
