@@ -32,12 +32,14 @@ SHOWN_TURNS = 60  # of a conversation that goes on
 class Column(Vertical):
     """The turns, not wider than one likes to read."""
 
+    BLANK = True  # nothing of its own to draw, so nothing to keep for each of its rows
     virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # it does not scroll: no second layout when it grows
 
 
 class Conversation(VerticalScroll, can_focus=False):
     """Turns and notes."""
 
+    BLANK = True
     virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # the layout that sets it has moved the scroll bar already
 
     def __init__(self, glyphs: Glyphs, *first: Widget) -> None:

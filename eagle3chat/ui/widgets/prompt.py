@@ -97,6 +97,8 @@ class PromptArea(TextArea):
 class Prompt(Horizontal):
     """The editor behind its sign."""
 
+    BLANK = True
+
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__()
         self._glyphs = glyphs

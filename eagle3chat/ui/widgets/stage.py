@@ -29,6 +29,8 @@ HEADER_EVERY = 5  # what is between two changed places is drawn as well, and the
 class Stage(Vertical):
     """Header, conversation, lane, meter, prompt, keys."""
 
+    BLANK = True  # nothing of its own to draw
+
     def __init__(self, glyphs: Glyphs, chat: Chat) -> None:
         super().__init__()
         self._glyphs = glyphs
