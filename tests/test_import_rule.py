@@ -104,6 +104,8 @@ def breach(found: Import) -> str:
             return "ui holds no tensors"
         if outside in {"cli", "arguments", "wishes", "opening", "foreground", "report"} or outside.endswith("_command"):
             return "ui is below the command line"
+    if found.by.startswith("eagle3chat.kernels") and outside != "kernels":
+        return "the kernels know nothing of the rest"
     if found.by.startswith("eagle3chat.templates") and used is not None and used not in VALUES:
         return "templates know values only"
     if found.by.startswith("eagle3chat.transcript") and "_command" not in found.by and used and used not in VALUES:
@@ -113,6 +115,8 @@ def breach(found: Import) -> str:
 
 def _engine_breach(part: str, used: str | None, outside: str) -> str:
     if used is None:
+        if outside == "kernels":
+            return "" if is_tensor_file(part) else "the kernels are met in torch_* and mlx_*"
         return "" if outside in {"templates", "engine", "__version__"} else "the engine is below everything else"
     if part in VALUES and used not in VALUES:
         return "values know values only"

@@ -22,6 +22,7 @@ from eagle3chat.engine.torch_noise import Noise
 from eagle3chat.engine.torch_proposal import Pending, TorchDraft, propose
 from eagle3chat.engine.torch_target import Precision, Target
 from eagle3chat.engine.torch_weights import Checkpoint
+from eagle3chat.kernels import cpu
 
 PENDING_ROWS = 64  # the draft takes them in without proposing when so many have gathered
 
@@ -36,7 +37,7 @@ class TorchBackend:
         device: "auto", "cpu", "cuda", "cuda:N".
         dtype: "auto", "float32", "bfloat16", "int4"; see `pick_dtype`.
         context: Positions; None: the bundle's.
-        threads: Of torch on a CPU; None: torch's choice.
+        threads: Of torch and of the compiled kernels on a CPU; None: torch's choice.
         progress: Told the stage and the share of the load.
 
     Raises:
@@ -59,6 +60,7 @@ class TorchBackend:
         report = progress or (lambda stage, fraction: None)
         if threads is not None:
             torch.set_num_threads(threads)
+        cpu.set_threads(torch.get_num_threads())
         self._device = pick_device(device)
         self._dtype = pick_dtype(dtype, manifest, self._device)
         self._capacity = min(context or manifest.max_seq_len, manifest.max_seq_len)

@@ -16,10 +16,11 @@ from torch import Tensor
 from eagle3chat.engine.config import DraftConfig
 from eagle3chat.engine.torch_cache import KvCache
 from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm
-from eagle3chat.engine.torch_linear import Int8, Linear, embedding, linear
+from eagle3chat.engine.torch_linear import Linear, eight_bit, embedding, linear
 from eagle3chat.engine.torch_rope import Angles
 from eagle3chat.engine.torch_target import Precision, Target
 from eagle3chat.engine.torch_weights import Checkpoint, dense
+from eagle3chat.kernels import cpu_linear
 
 ATTENTION, MLP = "layers.0.self_attn", "layers.0.mlp"
 
@@ -74,16 +75,17 @@ class DraftHead:
     def _linear(self, prefix: str, names: dict[str, int], columns: int, biased: bool = False) -> Linear:
         """The stacked weights of `names` (name -> rows).
 
-        Beside an int4 target they have 8 bits, which costs no acceptance. The head keeps 16: the 8-bit kernel is
-        slower there than the reordered dense one.
+        Beside an int4 target they have 8 bits, which costs no acceptance. Without the compiled kernels the head keeps
+        16: torch's 8-bit kernel is slower there than the reordered dense one.
         """
         p = self._precision
         parts = [self._checkpoint.weight(f"{prefix}{name}", rows, columns) for name, rows in names.items()]
         bias = None
         if biased:
             bias = torch.cat([self._checkpoint.tensor(f"{prefix}{n}.bias", r) for n, r in names.items()])
-        if p.int4 and "lm_head" not in names:
-            return Int8(torch.cat([dense(part) for part in parts]), None if bias is None else bias.to(p.dtype))
+        head = "lm_head" in names
+        if p.int4 and (cpu_linear.usable() or not head):
+            return eight_bit(torch.cat([dense(part) for part in parts]), bias, wide=head)
         return linear(parts, int4=p.int4, dtype=p.dtype, device=p.device, bias=bias)
 
     def _attention(self) -> Attention:

@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from eagle3chat.engine.torch_weights import Affine, Weight, dense
+from eagle3chat.kernels import cpu_linear
+from eagle3chat.kernels.cpu_linear import CpuLinear
 
 INT4_GROUPS = (32, 64, 128)  # what the int4 kernel takes and MLX writes
 INT4_ROWS = 16  # it wants N in multiples of this
@@ -43,6 +45,8 @@ class Blocked:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 4)
 
     def __call__(self, x: Tensor) -> Tensor:
+        if x.shape[0] == 1:  # a row alone is summed in another order than the same row among others, and not faster
+            return self(torch.cat((x, x)))[:1]
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
 
     @staticmethod
@@ -101,20 +105,57 @@ class Int8:
         return y if self.bias is None else y + self.bias
 
 
-Linear = Dense | Blocked | Int4 | Int8
+Linear = Dense | Blocked | CpuLinear | Int4 | Int8
+
+
+def packed(parts: Sequence[Weight], bias: Tensor | None = None, wide: bool = False) -> CpuLinear | None:
+    """Quantised weights, stacked, for the compiled kernels, or None where these do not serve.
+
+    Their activations are 8 bits by groups of 32, which is off by about 1 % of the products' spread; the weights are
+    taken as they are, and rows do not depend on each other's number.
+    """
+    first = parts[0]
+    if not (cpu_linear.usable() and isinstance(first, Affine)):
+        return None
+    form = (first.bits, first.group)
+    alike = [part for part in parts if isinstance(part, Affine) and (part.bits, part.group) == form]
+    if len(alike) < len(parts) or not cpu_linear.fits(first.scales.shape[1] * first.group, first.group, first.bits):
+        return None
+    codes, scales = torch.cat([part.codes() for part in alike]), torch.cat([part.scales for part in alike])
+    biases = torch.cat([part.biases for part in alike])
+    return CpuLinear(codes, scales, biases, group=first.group, bits=first.bits, bias=bias, wide=wide)
+
+
+def eight_bit(weight: Tensor, bias: Tensor | None, *, wide: bool = False) -> CpuLinear | Int8:
+    """A dense weight [N, K] made 8-bit, on a CPU, for x in bfloat16; `wide` where the kernels serve."""
+    if cpu_linear.usable() and weight.shape[1] % cpu_linear.BLOCK == 0:
+        codes, scales, biases = cpu_linear.eight_bit(weight)
+        return CpuLinear(codes, scales, biases, group=cpu_linear.BLOCK, bits=8, bias=bias, wide=wide)
+    return Int8(weight, None if bias is None else bias.to(torch.bfloat16))
 
 
 def linear(
-    parts: Sequence[Weight], *, int4: bool, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
+    parts: Sequence[Weight],
+    *,
+    int4: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+    bias: Tensor | None = None,
+    wide: bool = False,
 ) -> Linear:
     """One linear of weights that read the same input, stacked along N.
 
     Args:
         parts: [N_i, K] each.
-        int4: Use the int4 kernel where all parts are 4-bit; dense otherwise (also with a mixed stack).
+        int4: Keep quantised weights as they are: parts that are all 4-bit or all 8-bit in the compiled kernels; without
+            these, 4-bit ones in torch's. Dense otherwise (also with a mixed stack).
         dtype: Of the activations.
         bias: [N] or None.
+        wide: Results in float32 instead of `dtype` where that is free, as it is in the compiled kernels.
     """
+    made = packed(parts, bias, wide) if int4 and device.type == "cpu" and dtype == torch.bfloat16 else None
+    if made is not None:
+        return made
     bias = None if bias is None else bias.to(device, dtype)
     if int4 and Int4.fits(parts):
         codes = torch.cat([part.codes() for part in parts])

@@ -120,7 +120,7 @@ class Target:
         c, p = self.config, self.precision
         table = checkpoint.weight("model.embed_tokens", c.vocab_size, c.hidden_size)
         head = table if c.tie_embeddings else checkpoint.weight("lm_head", c.vocab_size, c.hidden_size)
-        made = linear([head], int4=p.int4, dtype=p.dtype, device=p.device)
+        made = linear([head], int4=p.int4, dtype=p.dtype, device=p.device, wide=True)
         shared = made if c.tie_embeddings and not isinstance(made, Int4) else None
         rows = embedding(table, shared, dtype=p.dtype, device=p.device)
         return made, rows, rows

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagle3chat.kernels.cpu import library
+from eagle3chat.kernels.cpu import Variant, library, variant
 
 BLOCK = 32  # columns that share an activation step; K and groups are multiples of it
 TINY = 2.0**-100
@@ -46,7 +46,7 @@ class CpuLinear:
         wide: bool = False,
     ) -> None:
         loaded = library()
-        assert loaded is not None, "ask usable() first"
+        assert loaded is not None, "ask library() or usable() first"
         self.rows, self.columns = codes.shape
         assert fits(self.columns, group, bits) and codes.dtype == torch.uint8, (codes.shape, group, bits)
         assert scales.shape == biases.shape == (self.rows, self.columns // group), (scales.shape, biases.shape)
@@ -74,6 +74,11 @@ class CpuLinear:
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self._free(self._handle)
+
+
+def usable() -> bool:
+    """Whether this CPU has a variant that is faster than torch's own kernels; the portable one is not."""
+    return variant() not in (None, Variant.PORTABLE)
 
 
 def fits(columns: int, group: int, bits: int) -> bool:

@@ -15,10 +15,11 @@ from eagle3chat.engine.config import Rope
 from eagle3chat.engine.errors import BackendError, BundleError
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_backend import TorchBackend
-from eagle3chat.engine.torch_linear import Blocked, CodeTable, Dense, Int4, Int8, Table, linear
+from eagle3chat.engine.torch_linear import Blocked, CodeTable, Dense, Int4, Int8, Table, eight_bit, linear
 from eagle3chat.engine.torch_rope import frequencies
 from eagle3chat.engine.torch_weights import Affine, Checkpoint
 from eagle3chat.kernels import cpu_linear
+from eagle3chat.kernels.cpu_linear import CpuLinear
 
 CPU = torch.device("cpu")
 PROMPT = [(7 * i) % 300 + 3 for i in range(50)]
@@ -85,6 +86,21 @@ def test_a_layer_that_is_not_4_bit_stays_dense() -> None:
         x = torch.randn(3, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
         weight = torch.cat([p.dense() if isinstance(p, Affine) else p for p in parts]).bfloat16()
         torch.testing.assert_close(made(x).float(), x.float() @ weight.float().T, rtol=2**-7, atol=0.05)
+
+
+@pytest.mark.skipif(not cpu_linear.usable(), reason="the kernels are not built here")
+@pytest.mark.parametrize("bits", [4, 8])
+def test_quantised_weights_go_to_the_kernels_where_these_are(bits: int) -> None:
+    parts = [affine(n, 256, bits, 64, seed=n)[0] for n in (9, 16)]
+    bias, x = torch.randn(25), torch.randn(5, 256, generator=torch.Generator().manual_seed(1)).bfloat16()
+    made = linear(parts, int4=True, dtype=torch.bfloat16, device=CPU, bias=bias, wide=True)
+    assert isinstance(made, CpuLinear)
+    wanted = x.float() @ torch.cat([part.dense() for part in parts]).T + bias
+    assert ((made(x) - wanted).std() / wanted.std()).item() < 0.012  # the activations have 8 bits
+    for odd in ([parts[0], affine(9, 256, 12 - bits, 64)[0]], [parts[0], torch.ones(7, 256)]):
+        assert isinstance(linear(odd, int4=True, dtype=torch.bfloat16, device=CPU), Blocked | Dense)
+    assert isinstance(linear(parts, int4=False, dtype=torch.bfloat16, device=CPU), Blocked | Dense)
+    assert isinstance(eight_bit(torch.ones(7, 96), None), CpuLinear)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
