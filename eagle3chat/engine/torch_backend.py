@@ -22,7 +22,7 @@ from eagle3chat.engine.torch_noise import Noise
 from eagle3chat.engine.torch_proposal import Pending, TorchDraft, propose
 from eagle3chat.engine.torch_target import Precision, Target
 from eagle3chat.engine.torch_weights import Checkpoint
-from eagle3chat.kernels import cpu
+from eagle3chat.kernels import cpu, cpu_linear
 
 PENDING_ROWS = 64  # the draft takes them in without proposing when so many have gathered
 
@@ -60,9 +60,13 @@ class TorchBackend:
         report = progress or (lambda stage, fraction: None)
         if threads is not None:
             torch.set_num_threads(threads)
-        cpu.set_threads(torch.get_num_threads())
+        self._threads = torch.get_num_threads()
+        cpu.set_threads(self._threads)
         self._device = pick_device(device)
         self._dtype = pick_dtype(dtype, manifest, self._device)
+        # torch's threads spin for milliseconds after an operation that used them, on the cores that the kernels'
+        # threads need. In rounds, where the kernels do the work, torch therefore gets none.
+        self._round_threads = 1 if self._dtype == "int4" and cpu_linear.usable() else self._threads
         self._capacity = min(context or manifest.max_seq_len, manifest.max_seq_len)
         self._chunk = manifest.max_prefill
         self._max_chain = manifest.max_chain if manifest.draft else 0
@@ -130,6 +134,7 @@ class TorchBackend:
         """Cache tokens[:-1]; see Backend."""
         assert self._target is not None
         assert 0 <= keep <= max(0, len(tokens) - 2) and len(tokens) <= self._capacity + 1
+        torch.set_num_threads(self._threads)
         self._rewind(keep)
         total = len(tokens) - 1
         while (start := self._target.cache.rows) < total:
@@ -182,6 +187,7 @@ class TorchBackend:
     def draft(self, chain: int, sampling: Sampling) -> TorchDraft:
         """Launch proposals; see Backend. None without a feature to start from (a prompt of one token)."""
         assert self._anchor is not None and chain >= 0
+        torch.set_num_threads(self._round_threads)
         started = Mark(self._device)
         committed = self._target.cache.rows + 1
         chain = min(chain, self._max_chain, self._capacity - committed)

@@ -18,7 +18,7 @@ from eagle3chat.engine.torch_backend import TorchBackend
 from eagle3chat.engine.torch_linear import Blocked, CodeTable, Dense, Int4, Int8, Table, eight_bit, linear
 from eagle3chat.engine.torch_rope import frequencies
 from eagle3chat.engine.torch_weights import Affine, Checkpoint
-from eagle3chat.kernels import cpu_linear
+from eagle3chat.kernels import cpu, cpu_linear
 from eagle3chat.kernels.cpu_linear import CpuLinear
 
 CPU = torch.device("cpu")
@@ -128,6 +128,22 @@ def test_low_precision_is_close_to_float32(dtype: str, tmp_path: Path) -> None:
     backend = TorchBackend(open_bundle(path), device="cpu", dtype=dtype)
     assert isinstance(backend._target.embed, CodeTable)
     assert spread_of_error(backend, wanted) < 0.04
+
+
+@pytest.mark.skipif(not cpu_linear.usable(), reason="the kernels are not built here")
+def test_torch_starts_no_threads_in_rounds_of_the_kernels(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        for dtype, in_rounds in (("int4", 1), ("bfloat16", 3)):
+            backend = TorchBackend(open_bundle(tiny_bundle(tmp_path, quantized=True)), dtype=dtype, threads=3)
+            list(backend.prefill(PROMPT, 0))
+            assert torch.get_num_threads() == 3
+            backend.draft(1, Sampling())
+            assert torch.get_num_threads() == in_rounds
+        assert cpu.describe().endswith(" 3 threads")
+    finally:
+        torch.set_num_threads(before)
+        cpu.set_threads(before)
 
 
 @pytest.mark.usefixtures("torch_alone")
