@@ -132,10 +132,10 @@ def test_low_precision_is_close_to_float32(dtype: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not cpu_linear.usable(), reason="the kernels are not built here")
 def test_torch_starts_no_threads_in_rounds_of_the_kernels(tmp_path: Path) -> None:
-    before = torch.get_num_threads()
+    bundle, before = open_bundle(tiny_bundle(tmp_path, quantized=True)), torch.get_num_threads()
     try:
         for dtype, in_rounds in (("int4", 1), ("bfloat16", 3)):
-            backend = TorchBackend(open_bundle(tiny_bundle(tmp_path, quantized=True)), dtype=dtype, threads=3)
+            backend = TorchBackend(bundle, device="cpu", dtype=dtype, threads=3)
             list(backend.prefill(PROMPT, 0))
             assert torch.get_num_threads() == 3
             backend.draft(1, Sampling())
