@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +13,6 @@ import torch
 from eagle3chat.engine.bundle import Bundle, open_bundle
 from eagle3chat.engine.default_pair import default_bundle
 from eagle3chat.engine.requests import Piece
-from eagle3chat.engine.sampling import Sampling
-from eagle3chat.engine.speculate import agreed
 from eagle3chat.engine.text import Codec
 from eagle3chat.engine.torch_backend import TorchBackend
 
@@ -21,10 +21,7 @@ pytestmark = pytest.mark.skipif(
 )
 CAPITALS = "The capital of France is Paris, the capital of Germany is Berlin, and the capital of Italy is Rome."
 ASK = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
-ASKED = (
-    "Write a Python function that prints FizzBuzz from 1 to 100.",
-    "A train travels 180 km in 2 hours and then 120 km in 3 hours. What is its average speed?",
-)
+REPLIES = Path(__file__).with_name("smollm2_replies.json")  # what the target itself wrote, greedy
 
 
 @pytest.fixture(scope="module")
@@ -48,22 +45,6 @@ def logits(backend: TorchBackend, ids: Sequence[int]) -> torch.Tensor:
     return backend._target.logits(backend._target(torch.tensor(ids))[0])
 
 
-def replied(
-    backend: TorchBackend, prompt: list[int], count: int, chain: int, sampling: Sampling
-) -> tuple[list[int], int]:
-    """Ids of a reply, and the rounds it took."""
-    for _ in backend.prefill(prompt, 0):
-        pass
-    ids, rounds = [], 0
-    while len(ids) < count:
-        verdict = backend.verify(backend.draft(chain, sampling), sampling)
-        accepted = agreed(verdict)
-        backend.commit(accepted, verdict.chosen[accepted])
-        ids += [*verdict.drafted[:accepted], verdict.chosen[accepted]]
-        rounds += 1
-    return ids, rounds
-
-
 def test_a_plain_sentence_is_likely(exact: TorchBackend, codec: Codec) -> None:
     """1.21 as it should be; 2 and more where the rows of q and k are in the order of another rotation."""
     ids = codec.encode_plain(CAPITALS)
@@ -83,27 +64,27 @@ def test_the_capital_of_italy(dtype: str, limit: float, exact: TorchBackend, bun
 
 
 @torch.inference_mode()
-def first_guesses(backend: TorchBackend, ids: Sequence[int], start: int) -> float:
-    """The share of ids[start:] that the draft would propose first, each from the true text before it."""
+def right_guesses(backend: TorchBackend, ids: Sequence[int], start: int) -> int:
+    """How many of ids[start:] the draft would propose first, each from the true text before it."""
     backend._target.cache.keep(0)
     head, (_, taps) = backend._head, backend._target(torch.tensor(ids))
     out = head(torch.tensor(ids[1:]), head.fuse(taps[:-1]), 0)
     guesses = head.target_ids[head.head(head.norm(out)).argmax(-1)]  # row i guesses token i + 2
-    return (guesses[start - 2 : -1] == torch.tensor(ids[start:])).double().mean().item()
+    return int((guesses[start - 2 : -1] == torch.tensor(ids[start:])).sum())
 
 
-def test_the_draft_agrees_as_often_as_it_can(exact: TorchBackend, bundle: Bundle, codec: Codec) -> None:
-    """0.40 as it should be; 0.36 and 0.35 with the taps a layer too early or too late.
-
-    Of the exact backend's text: where two tokens are nearly as likely, other rounding goes on with another text.
-    """
-    backend = TorchBackend(bundle, device="cpu", dtype="int4", context=512)
-    shares, taus = [], []
-    for ask in ASKED:
-        prompt = codec.encode([Piece("template", ASK.format(ask))])
-        ids, _ = replied(exact, prompt, 96, 3, Sampling())
-        shares.append(first_guesses(backend, prompt + ids, len(prompt)))
-        ids, rounds = replied(backend, prompt, 96, 3, Sampling())
-        taus.append(len(ids) / rounds)
-    assert sum(shares) / len(shares) > 0.38
-    assert min(taus) > 1.35  # of texts that rounding chose: 1.43 to 1.65 were seen
+@pytest.mark.parametrize("dtype", ["float32", "int4"])
+def test_the_draft_agrees_as_often_as_it_can(dtype: str, exact: TorchBackend, bundle: Bundle, codec: Codec) -> None:
+    """0.40 of the tokens as it should be; 0.37 and 0.33 with the taps a layer too early or too late."""
+    backend = exact if dtype == "float32" else TorchBackend(bundle, device="cpu", dtype=dtype, context=512)
+    texts = []
+    for said in json.loads(REPLIES.read_text()):
+        asked = codec.encode([Piece("template", ASK.format(said["prompt"]))])
+        texts.append((asked + codec.encode_plain(said["reply"]), len(asked)))
+    taps, right = backend._target.taps, []
+    for shift in (-1, 0, 1):
+        backend._target.taps = frozenset(tap + shift for tap in taps)
+        right.append(sum(right_guesses(backend, ids, start) for ids, start in texts))
+    backend._target.taps = taps
+    assert max(right) == right[1], right
+    assert right[1] / sum(len(ids) - start for ids, start in texts) > 0.37
