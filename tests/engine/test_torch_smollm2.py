@@ -64,27 +64,33 @@ def test_the_capital_of_italy(dtype: str, limit: float, exact: TorchBackend, bun
 
 
 @torch.inference_mode()
-def right_guesses(backend: TorchBackend, ids: Sequence[int], start: int) -> int:
-    """How many of ids[start:] the draft would propose first, each from the true text before it."""
-    backend._target.cache.keep(0)
-    head, (_, taps) = backend._head, backend._target(torch.tensor(ids))
-    out = head(torch.tensor(ids[1:]), head.fuse(taps[:-1]), 0)
-    guesses = head.target_ids[head.head(head.norm(out)).argmax(-1)]  # row i guesses token i + 2
-    return int((guesses[start - 2 : -1] == torch.tensor(ids[start:])).sum())
+def right_guesses(backend: TorchBackend, ids: Sequence[int], start: int) -> list[int]:
+    """How many of ids[start:] the draft would propose first, each from the true text before it.
+
+    One number for the taps a layer too early, one for the right ones, one for those a layer too late.
+    """
+    head, target = backend._head, backend._target
+    target.cache.keep(0)
+    _, taps = target(torch.tensor(ids))
+    taps = taps.view(len(ids), -1, 3, head.config.target_hidden_size)  # see the caller's boundaries
+    right = []
+    for shift in range(3):
+        out = head(torch.tensor(ids[1:]), head.fuse(taps[:-1, :, shift].flatten(1)), 0)
+        guesses = head.target_ids[head.head(head.norm(out)).argmax(-1)]  # row i guesses token i + 2
+        right.append(int((guesses[start - 2 : -1] == torch.tensor(ids[start:])).sum()))
+    return right
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int4"])
-def test_the_draft_agrees_as_often_as_it_can(dtype: str, exact: TorchBackend, bundle: Bundle, codec: Codec) -> None:
+def test_the_draft_agrees_as_often_as_it_can(bundle: Bundle, codec: Codec) -> None:
     """0.40 of the tokens as it should be; 0.37 and 0.33 with the taps a layer too early or too late."""
-    backend = exact if dtype == "float32" else TorchBackend(bundle, device="cpu", dtype=dtype, context=512)
-    texts = []
+    backend = TorchBackend(bundle, device="cpu", dtype="int4", context=256)
+    backend._target.taps = frozenset(tap + shift for tap in bundle.manifest.draft.taps for shift in (-1, 0, 1))
+    early = right = late = judged = 0
     for said in json.loads(REPLIES.read_text()):
         asked = codec.encode([Piece("template", ASK.format(said["prompt"]))])
-        texts.append((asked + codec.encode_plain(said["reply"]), len(asked)))
-    taps, right = backend._target.taps, []
-    for shift in (-1, 0, 1):
-        backend._target.taps = frozenset(tap + shift for tap in taps)
-        right.append(sum(right_guesses(backend, ids, start) for ids, start in texts))
-    backend._target.taps = taps
-    assert max(right) == right[1], right
-    assert right[1] / sum(len(ids) - start for ids, start in texts) > 0.37
+        ids = asked + codec.encode_plain(said["reply"])
+        found = right_guesses(backend, ids, len(asked))
+        early, right, late = early + found[0], right + found[1], late + found[2]
+        judged += len(ids) - len(asked)
+    assert right > max(early, late), (early, right, late)
+    assert right / judged > 0.37
