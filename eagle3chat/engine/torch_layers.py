@@ -186,3 +186,18 @@ class GatedMlp:
         gate, up = self.gate_up(x).chunk(2, -1)
         gate = F.gelu(gate, approximate="tanh") if self.gelu else F.silu(gate)
         return self.down(gate.mul_(up))
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One decoder layer."""
+
+    input_norm: Norm
+    attention: Attention
+    post_norm: Norm
+    mlp: GatedMlp
+
+    @property
+    def linears(self) -> tuple[Linear, Linear, Linear, Linear]:
+        """In the order of their use."""
+        return self.attention.qkv, self.attention.out, self.mlp.gate_up, self.mlp.down

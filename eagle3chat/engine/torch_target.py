@@ -13,8 +13,9 @@ from torch import Tensor
 
 from eagle3chat.engine.config import TargetConfig
 from eagle3chat.engine.torch_cache import KvCache
-from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm
+from eagle3chat.engine.torch_layers import FEW_ROWS, Attention, GatedMlp, Layer, Norm
 from eagle3chat.engine.torch_linear import CodeTable, Dense, Int4, Linear, Table, embedding, linear
+from eagle3chat.engine.torch_program import Program
 from eagle3chat.engine.torch_rope import Angles
 from eagle3chat.engine.torch_weights import Checkpoint
 
@@ -26,16 +27,6 @@ class Precision:
     dtype: torch.dtype
     int4: bool
     device: torch.device
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One decoder layer."""
-
-    input_norm: Norm
-    attention: Attention
-    post_norm: Norm
-    mlp: GatedMlp
 
 
 class Target:
@@ -76,8 +67,8 @@ class Target:
             self.layers[index].attention.bind(self.cache, index, self.angles)
             loaded((index + 1) / (config.num_layers + 1))
         self.norm = self._load_norm(checkpoint, "model.norm", config.hidden_size)
-        # After layer i comes the norm of the next one's input, after the last one the final norm.
-        self.next_norms = [*(layer.input_norm for layer in self.layers[1:]), self.norm]
+        self.norms = [*(layer.input_norm for layer in self.layers), self.norm]  # of the stream at each boundary
+        self.program = Program(self.layers, self.norms, self.taps) if Program.fits(self.layers) else None
         self.head, self.embed, self.rows = self._load_ends(checkpoint)
         loaded(1.0)
 
@@ -147,14 +138,16 @@ class Target:
         x = self.embed(tokens)
         if self.config.embed_scale != 1.0:
             x = x * self.config.embed_scale
+        if self.program is not None and rows <= FEW_ROWS:
+            return self.program(x, start)
         span = self.layers[0].attention.span(start, rows, self.angles, x.dtype, x.device)
         tapped = []
-        normed = self.layers[0].input_norm(x)
+        normed = self.norms[0](x)
         for index, layer in enumerate(self.layers):
             if index in self.taps:
                 tapped.append(x)
             x, normed = layer.post_norm.add(x, layer.attention(normed, cache, index, span))
-            x, normed = self.next_norms[index].add(x, layer.mlp(normed))
+            x, normed = self.norms[index + 1].add(x, layer.mlp(normed))
         if len(self.layers) in self.taps:
             tapped.append(x)
         return normed, torch.cat(tapped, -1) if tapped else None

@@ -77,13 +77,10 @@ class Gate:
         assert loaded is not None and dtype in DTYPES
         self.width, self.dtype = width, dtype
         function = loaded.e3_gate
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p] + [ctypes.c_int] * 4
+        function.argtypes = [ctypes.c_int] * 3 + [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
         function.restype = None
-        self._function, self._rest = function, (width, activation == "gelu_tanh", dtype == torch.bfloat16)
-
-    def run(self, gate_up: int, out: int, rows: int) -> None:
-        """Addresses of [rows, 2 * width] and [rows, width]. Nothing is checked."""
-        self._function(gate_up, out, rows, *self._rest)
+        # Width, whether GELU, whether bfloat16; then addresses of gate_up and out, and rows. Nothing is checked.
+        self.run = partial(function, width, activation == "gelu_tanh", dtype == torch.bfloat16)
 
     def __call__(self, gate_up: Tensor) -> Tensor:
         """[M, 2 * width]: gate, up -> [M, width]."""

@@ -52,6 +52,20 @@ def test_rows_together_are_rows_alone(dtype: str, flags: dict[str, object], tmp_
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("taps", [(0, 2, 4), (1, 2, 3)])
+def test_the_program_is_the_layers_one_by_one(taps: tuple[int, ...], tmp_path: Path) -> None:
+    target = backend(tmp_path, "int4", taps=taps, attention_bias=True)._target
+    program = target.program
+    assert program is not None
+    found = []
+    for target.program in (program, None):
+        target.cache.keep(0)
+        found.append([passed(target, start, rows) for start, rows in ((0, 7), (7, 1), (8, 16), (24, 3))])
+    for (logits, tapped), (wanted, wanted_tapped) in zip(*found, strict=True):
+        assert torch.equal(logits, wanted) and torch.equal(tapped, wanted_tapped)
+
+
+@torch.inference_mode()
 @pytest.mark.parametrize("flags", [{}, {"qk_norm": True}, {"attention_bias": True}])
 @pytest.mark.parametrize(("dtype", "limit"), [("float32", 1e-5), ("bfloat16", 0.04)])
 def test_numbers_are_those_of_torch(

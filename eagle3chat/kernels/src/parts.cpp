@@ -75,7 +75,7 @@ void e3_add_norm(const E3Norm* norm, const void* x, const void* y, void* sum, vo
   e3::run_norms(*norm, x, y, sum, out, rows);
 }
 
-void e3_gate(const void* gate_up, void* out, int rows, int width, int is_gelu, int is_bf16) {
+void e3_gate(int width, int is_gelu, int is_bf16, const void* gate_up, void* out, int rows) {
   using namespace e3;
   Gate g{static_cast<const char*>(gate_up), static_cast<char*>(out), rows, width, 0, is_gelu != 0, is_bf16 != 0};
   if (std::int64_t(rows) * width <= kGateAlone) {

@@ -19,4 +19,4 @@ E3_EXPORT void e3_norm(const E3Norm* norm, const void* x, void* out, int rows);
 E3_EXPORT void e3_add_norm(const E3Norm* norm, const void* x, const void* y, void* sum, void* out, int rows);
 
 // out = act(gate) * up; gate_up [rows, 2 * width]: gate, up; out [rows, width]. act: SiLU, or GELU's tanh form.
-E3_EXPORT void e3_gate(const void* gate_up, void* out, int rows, int width, int is_gelu, int is_bf16);
+E3_EXPORT void e3_gate(int width, int is_gelu, int is_bf16, const void* gate_up, void* out, int rows);
