@@ -16,7 +16,7 @@ from torch import Tensor
 from eagle3chat.engine.config import DraftConfig
 from eagle3chat.engine.torch_cache import KvCache
 from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm
-from eagle3chat.engine.torch_linear import Linear, eight_bit, embedding, linear
+from eagle3chat.engine.torch_linear import Linear, embedding, few_bits, linear
 from eagle3chat.engine.torch_rope import Angles
 from eagle3chat.engine.torch_target import Precision, Target
 from eagle3chat.engine.torch_weights import Checkpoint, dense
@@ -75,8 +75,10 @@ class DraftHead:
     def _linear(self, prefix: str, names: dict[str, int], columns: int, biased: bool = False) -> Linear:
         """The stacked weights of `names` (name -> rows).
 
-        Beside an int4 target they have 8 bits, which costs no acceptance. Without the compiled kernels the head keeps
-        16: torch's 8-bit kernel is slower there than the reordered dense one.
+        Beside an int4 target head and MLP have 4 bits and the rest 8. A draft's weights are cold in every round, since
+        the target's go through the caches in between, so bytes cost more here than the little acceptance (tau 1.51 for
+        1.55). Without the compiled kernels all have 8 but the head, which keeps 16: torch's 8-bit kernel is slower
+        there than the reordered dense one.
         """
         p = self._precision
         parts = [self._checkpoint.weight(f"{prefix}{name}", rows, columns) for name, rows in names.items()]
@@ -85,7 +87,8 @@ class DraftHead:
             bias = torch.cat([self._checkpoint.tensor(f"{prefix}{n}.bias", r) for n, r in names.items()])
         head = "lm_head" in names
         if p.int4 and (cpu_linear.usable() or not head):
-            return eight_bit(torch.cat([dense(part) for part in parts]), bias, wide=head)
+            bits = 4 if head or prefix.startswith(MLP) else 8
+            return few_bits(torch.cat([dense(part) for part in parts]), bias, bits=bits, wide=head)
         return linear(parts, int4=p.int4, dtype=p.dtype, device=p.device, bias=bias)
 
     def _attention(self) -> Attention:

@@ -126,11 +126,14 @@ def packed(parts: Sequence[Weight], bias: Tensor | None = None, wide: bool = Fal
     return CpuLinear(codes, scales, biases, group=first.group, bits=first.bits, bias=bias, wide=wide)
 
 
-def eight_bit(weight: Tensor, bias: Tensor | None, *, wide: bool = False) -> CpuLinear | Int8:
-    """A dense weight [N, K] made 8-bit, on a CPU, for x in bfloat16; `wide` where the kernels serve."""
+def few_bits(weight: Tensor, bias: Tensor | None, *, bits: int = 8, wide: bool = False) -> CpuLinear | Int8:
+    """A dense weight [N, K] made 8-bit or 4-bit, on a CPU, for x in bfloat16.
+
+    Without the compiled kernels it is 8-bit, and never `wide`.
+    """
     if cpu_linear.usable() and weight.shape[1] % cpu_linear.BLOCK == 0:
-        codes, scales, biases = cpu_linear.eight_bit(weight)
-        return CpuLinear(codes, scales, biases, group=cpu_linear.BLOCK, bits=8, bias=bias, wide=wide)
+        codes, scales, biases = cpu_linear.four_bit(weight) if bits == 4 else cpu_linear.eight_bit(weight)
+        return CpuLinear(codes, scales, biases, group=cpu_linear.BLOCK, bits=bits, bias=bias, wide=wide)
     return Int8(weight, None if bias is None else bias.to(torch.bfloat16))
 
 

@@ -104,6 +104,35 @@ def eight_bit(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return codes.to(torch.uint8).view(weight.shape), scales, scales * -128.0
 
 
+def four_bit(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A dense weight [N, K] as 4-bit groups of 32 with a bias: codes [N, K], scales and biases float32 [N, K / 32].
+
+    Of a few ranges, each smaller than the group's, the one that fits best after a least-squares fit of scale and bias
+    to its codes; both have float16 values, as the kernels like them.
+    """
+    grouped = weight.float().view(weight.shape[0], -1, BLOCK)
+    low, high = grouped.aminmax(dim=-1, keepdim=True)
+    mean = grouped.mean(-1, keepdim=True)
+    best: tuple[Tensor, ...] = ()
+    for share in (1.0, 0.92, 0.84, 0.76):
+        scale = ((high - low) * (share / 15.0)).clamp_min_(TINY)
+        codes = ((grouped - ((high + low) / 2 - 7.5 * scale)) / scale).round_().clamp_(0, 15)
+        around = codes - codes.mean(-1, keepdim=True)
+        spread = around.square().sum(-1, keepdim=True)
+        fit = (around * (grouped - mean)).sum(-1, keepdim=True) / spread.clamp_min(TINY)
+        scale = torch.where(spread > 0, fit, 0.0).half().float()
+        bias = (mean - scale * codes.mean(-1, keepdim=True)).half().float()
+        error = (codes * scale + bias - grouped).square().sum(-1, keepdim=True)
+        found = (error, codes, scale, bias)
+        best = (
+            tuple(torch.where(error < best[0], new, old) for new, old in zip(found, best, strict=True))
+            if best
+            else found
+        )
+    _, codes, scale, bias = best
+    return codes.to(torch.uint8).view(weight.shape), scale.squeeze(-1), bias.squeeze(-1)
+
+
 def twin(x: Tensor, codes: Tensor, scales: Tensor, biases: Tensor, *, group: int, bias: Tensor | None = None) -> Tensor:
     """What `CpuLinear` computes, in float64 after the quantisation of x, without a last rounding: [M, N]."""
     rows, columns = x.shape

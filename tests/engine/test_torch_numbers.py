@@ -15,7 +15,7 @@ from eagle3chat.engine.config import Rope
 from eagle3chat.engine.errors import BackendError, BundleError
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_backend import TorchBackend
-from eagle3chat.engine.torch_linear import Blocked, CodeTable, Dense, Int4, Int8, Table, eight_bit, linear
+from eagle3chat.engine.torch_linear import Blocked, CodeTable, Dense, Int4, Int8, Table, few_bits, linear
 from eagle3chat.engine.torch_rope import frequencies
 from eagle3chat.engine.torch_weights import Affine, Checkpoint
 from eagle3chat.kernels import cpu, cpu_linear
@@ -100,7 +100,7 @@ def test_quantised_weights_go_to_the_kernels_where_these_are(bits: int) -> None:
     for odd in ([parts[0], affine(9, 256, 12 - bits, 64)[0]], [parts[0], torch.ones(7, 256)]):
         assert isinstance(linear(odd, int4=True, dtype=torch.bfloat16, device=CPU), Blocked | Dense)
     assert isinstance(linear(parts, int4=False, dtype=torch.bfloat16, device=CPU), Blocked | Dense)
-    assert isinstance(eight_bit(torch.ones(7, 96), None), CpuLinear)
+    assert isinstance(few_bits(torch.ones(7, 96), None), CpuLinear)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagle3chat.kernels import cpu
-from eagle3chat.kernels.cpu_linear import CpuLinear, eight_bit, twin
+from eagle3chat.kernels.cpu_linear import CpuLinear, eight_bit, four_bit, twin
 
 pytestmark = pytest.mark.skipif(cpu.library() is None, reason="the kernels are not built here")
 
@@ -171,3 +171,19 @@ def test_eight_bits_of_a_dense_weight() -> None:
     assert linear.nbytes == 32 * 96 + 32 * 3 * 4  # the zero point is common: no biases
     x = inputs(2, 96)
     assert torch.allclose(linear(x), x.float() @ dense.t(), atol=0.25)
+
+
+def test_four_bits_of_a_dense_weight() -> None:
+    dense = torch.randn(30, 96, generator=torch.Generator().manual_seed(3))
+    dense[4, 32:64] = 0.25
+    codes, scales, biases = four_bit(dense)
+    assert int(codes.max()) <= 15
+    back = (codes.float().view(30, 3, 32) * scales[..., None] + biases[..., None]).view(30, 96)
+    assert torch.equal(back[4, 32:64], dense[4, 32:64]), "a constant group is exact"
+    error = (back - dense).norm() / dense.norm()
+    low, high = dense.view(30, 3, 32).aminmax(dim=-1, keepdim=True)
+    steps = (high - low) / 15
+    plain = ((dense.view(30, 3, 32) - low) / steps.clamp_min(1e-9)).round() * steps + low
+    assert error < (plain.view(30, 96) - dense).norm() / dense.norm() < 0.1, "better than the whole range"
+    assert torch.equal(scales, scales.half().float())
+    assert torch.equal(biases, biases.half().float())
