@@ -12,7 +12,16 @@ from setuptools import Extension, setup
 
 SOURCES = Path("eagle3chat/kernels/src")
 # Contraction off: which products are fused is said in the source, so that every variant rounds alike.
-COMPILE = ["-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-pthread", "-Wall", "-Wno-maybe-uninitialized", "-g0"]
+COMPILE = [
+    "-std=c++17",
+    "-O3",
+    "-ffp-contract=off",
+    "-fvisibility=hidden",
+    "-pthread",
+    "-Wall",
+    "-Wno-maybe-uninitialized",
+    "-g0",
+]
 FLAGS = {"extra_compile_args": COMPILE, "extra_link_args": ["-pthread"]} if sys.platform != "win32" else {}
 
 setup(
