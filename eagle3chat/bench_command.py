@@ -48,13 +48,13 @@ def bench(args: argparse.Namespace) -> int:
     # The longest chain is checked against the bundle before it is loaded.
     pair = open_wished(dataclasses.replace(wishes, chain=max(plan.chains)), sys.stderr)
     progress = Progress(sys.stderr, quiet=not sys.stderr.isatty())
+    machine = this_machine()
     try:
         runs = list(measure(pair, plan, progress))
     finally:
         progress.done()
         pair.close()
     summaries = summarise(runs, plan.chains, greedy=plan.sampling.temperature == 0)
-    machine = this_machine()
     if not flag(args, "json"):
         for line in table(machine, pair.info, plan, summaries, runs):
             print(clean_line(line))
@@ -88,7 +88,7 @@ def read_plan(args: argparse.Namespace, wishes: Wishes) -> Plan:
 
 
 def this_machine() -> Machine:
-    """The processor, and the tensor library where one was loaded; asked after the measurement."""
+    """The processor, and the tensor library where one was loaded; asked before the rounds, in which torch rests."""
     torch = sys.modules.get("torch")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Machine(
