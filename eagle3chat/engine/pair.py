@@ -77,6 +77,12 @@ def _open_bundle_pair(options: PairOptions, report: Progress) -> Pair:
         raise BundleError("--model", "no bundle was named", "Give a bundle directory.")
     report("checking the bundle", 0.0)
     bundle = open_bundle(Path(options.bundle))
+    longest = bundle.manifest.max_seq_len
+    if options.context is not None and options.context > longest:
+        raise SettingError(
+            f"A context of {options.context} positions is above the {longest} of this model.",
+            f"Use 2 to {longest}, or leave it out.",
+        )
     codec = Codec.from_file(bundle.tokenizer_file)
     end = end_of_turn(options, bundle.manifest.stop_ids, codec)
     template = choose_template(options, bundle.manifest.template, bundle.path, end)

@@ -233,7 +233,7 @@ class ChatApp(App[int]):
     def action_chain(self, step: int) -> None:
         """A longer or shorter chain."""
         try:
-            chain = checked_chain(self.chat.controls.chain + step, self.chat.info)
+            chain = checked_chain(max(0, self.chat.controls.chain + step), self.chat.info)
         except SettingError as error:
             self.stage.keys.tell(str(error), error=True)
         else:

@@ -62,7 +62,7 @@ class Record:
         if self.transcript is not None:
             old = self.transcript
             self._write(lambda t: t.close())
-            self.transcript = Transcript.create(old.path.parent)
+            self.transcript = old.successor()
 
     def close(self) -> None:
         """Write what waits."""

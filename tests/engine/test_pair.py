@@ -90,11 +90,13 @@ def test_unknown_backends_and_missing_bundles_are_refused_in_words(tmp_path: obj
     assert caught.value.fix
 
 
-def test_an_unknown_backend_is_refused(tmp_path: object) -> None:
+def test_what_a_bundle_cannot_do_is_refused(tmp_path: object) -> None:
     from pathlib import Path
 
     from tiny import tiny_bundle
 
     bundle = tiny_bundle(Path(str(tmp_path)))
+    with pytest.raises(SettingError, match="context of 99999999 positions is above"):
+        open_pair(PairOptions(bundle=str(bundle), context=99999999))
     with pytest.raises(BackendError, match="no backend called 'abacus'"):
         open_pair(PairOptions(bundle=str(bundle), backend="abacus"))
