@@ -66,7 +66,7 @@ class TestTheRealPair:
         assert manifest.quantization == Quantization(32, 4, (("model.embed_tokens", 32, 8),))
         assert (draft.taps, draft.draft_vocab_size, draft.own_embedding) == ((2, 15, 27), 12288, False)
         assert (manifest.stop_ids, manifest.bos_id, manifest.template) == ((2, 0), -1, "model")
-        assert (manifest.default_chain, manifest.max_chain, manifest.max_seq_len) == (3, 8, 8192)
+        assert (manifest.default_chain, manifest.max_chain, manifest.max_seq_len) == (2, 8, 8192)
 
     def test_every_weight_of_the_target_is_exact(self, data_dir: Path) -> None:
         assert FOUND is not None
