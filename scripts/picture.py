@@ -27,6 +27,7 @@ from eagle3chat.ui.app import ChatApp
 ASKED = "How does speculative decoding work?"
 SECONDS = 0.021  # of a scripted round, whose own time says nothing
 NEVER = 3600.0  # seconds: what is drawn when depends on the rounds alone
+LONGEST = 8  # chain of a bundle; transcripts do not keep it
 BATCH = 3  # rounds between two drawings
 
 
@@ -95,7 +96,7 @@ def from_transcript(path: Path) -> Recording:
     info = Info(
         **known,
         capacity=8192,
-        max_chain=longest,
+        max_chain=max(LONGEST, longest),
         default_chain=longest,
         unavailable="",
         stops=(),
