@@ -234,6 +234,8 @@ class ChatApp(App[int]):
         """A longer or shorter chain."""
         try:
             chain = checked_chain(max(0, self.chat.controls.chain + step), self.chat.info)
+            if chain == self.chat.controls.chain:
+                raise SettingError("The chain is off already.", "F9 makes it longer.")
         except SettingError as error:
             self.stage.keys.tell(str(error), error=True)
         else:

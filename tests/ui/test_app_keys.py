@@ -85,7 +85,7 @@ async def test_controls_before_a_reply_come_with_it():
         assert "chain off" in driver.line_with("chain off")
         assert not driver.worker.adjusted
         await driver.pilot.press("f8")
-        assert "does not exist" in driver.notice
+        assert "off already" in driver.notice
         await driver.say("go")
         assert driver.worker.said[0].controls.chain == 0
 
