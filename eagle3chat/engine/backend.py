@@ -31,7 +31,8 @@ class Draft(Protocol):
 class Verdict:
     """All that crosses from the device in a round. Row i judges `drafted[i]`; row K is the bonus row.
 
-    Probabilities are of the distribution sampled from: after temperature and filters; greedy: at temperature 1.
+    Probabilities are of the distribution sampled from: after penalties, temperature and filters; greedy: at
+    temperature 1. The draft's are after penalties (on its own logits) and temperature.
     """
 
     drafted: tuple[int, ...]  # [K] proposed target ids
@@ -54,6 +55,9 @@ class Backend(Protocol[D]):
 
     Between calls the target cache holds every committed token except the anchor (n - 1 rows), and the
     draft cache, once the next `draft` has caught up, n - 1 rows: row i pairs feature i with token i + 1.
+
+    For the penalties of a row the tokens of the last `prefill` are the prompt; the reply is all that was committed
+    since and what is drafted before the row.
     """
 
     @property

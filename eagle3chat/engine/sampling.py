@@ -3,16 +3,17 @@
 The choice rule is the slow, readable truth: the tensor backends compute the same function on their
 devices, and tests compare them with this one. Nothing here has a state.
 
-    choose(logits, t) = argmax(filter(logits / temperature) + noise(seed, t))     temperature 0: argmax(logits)
+    choose(logits, t) = argmax(filter(penalised / temperature) + noise(seed, t))     temperature 0: argmax(penalised)
 
-With Gumbel noise that is exact sampling from softmax(filter(logits / temperature)) (the Gumbel-max
-trick). The noise depends on (seed, position, token id) alone, so a token is a pure function of the
-logits and its position, and speculation cannot change it.
+With Gumbel noise that is exact sampling from softmax(filter(penalised / temperature)) (the Gumbel-max trick). The
+noise depends on (seed, position, token id) alone, and the penalties on the tokens before the position, so a token is
+a pure function of the text before it, and speculation cannot change it.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,8 +29,8 @@ V_MAX = 1.0 - 2.0**-24  # the largest float32 below 1: keeps log1p(-v) finite
 class Sampling:
     """How the target's distribution is shaped and drawn from.
 
-    Filters act in this order: temperature, top-k, top-p, min-p. Each keeps ties, so that none depends on
-    the order of equal logits.
+    Penalties act first, see `penalised`; then filters in this order: temperature, top-k, top-p, min-p. Each filter
+    keeps ties, so that none depends on the order of equal logits.
 
     Args:
         temperature: 0 is greedy.
@@ -39,6 +40,9 @@ class Sampling:
         seed: Of the noise, 0..2**64-1.
         sharpness: Scales the draft's noise: its proposal is argmax(log q / sharpness + noise). Changes
             acceptance, never the text.
+        repetition: Makes tokens of the prompt and the reply less likely when above 1, more likely below; 1 is off.
+        presence: Taken from the logits of tokens that the reply has; 0 is off.
+        frequency: Taken from a token's logit for each time that the reply has it; 0 is off.
 
     Raises:
         SettingError: A value is outside its range.
@@ -50,6 +54,9 @@ class Sampling:
     min_p: float = 0.0
     seed: int = 0
     sharpness: float = 0.7
+    repetition: float = 1.0
+    presence: float = 0.0
+    frequency: float = 0.0
 
     def __post_init__(self) -> None:
         checks = (
@@ -59,10 +66,29 @@ class Sampling:
             ("min-p", self.min_p, 0.0 <= self.min_p <= 1.0, "0 (off) to 1"),
             ("seed", self.seed, 0 <= self.seed <= MASK64, "0 to 2**64 - 1"),
             ("sharpness", self.sharpness, 0.0 < self.sharpness <= 10.0, "above 0 and up to 10"),
+            ("repetition penalty", self.repetition, 0.0 < self.repetition <= 100.0, "above 0 and up to 100; 1 is off"),
+            ("presence penalty", self.presence, -2.0 <= self.presence <= 2.0, "-2 to 2; 0 is off"),
+            ("frequency penalty", self.frequency, -2.0 <= self.frequency <= 2.0, "-2 to 2; 0 is off"),
         )
         for name, value, legal, span in checks:
             if not legal:
                 raise SettingError(f"A {name} of {value} is not possible.", f"Use {span}.")
+
+    @property
+    def penalises(self) -> bool:
+        """Whether any penalty is on."""
+        return self.repetition != 1.0 or self.presence != 0.0 or self.frequency != 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The tokens before a position, as penalties see them. What is drafted before a row counts as reply there."""
+
+    prompt: Sequence[int] = ()
+    reply: Sequence[int] = ()
+
+
+NOTHING = Before()
 
 
 def noise_key(seed: int, position: int) -> tuple[int, int]:
@@ -122,9 +148,35 @@ def softmax(logits: Sequence[float]) -> list[float]:
     return [w / total for w in weights]
 
 
-def filtered(logits: Sequence[float], sampling: Sampling) -> list[float]:
-    """The logits [V] after temperature and filters; tokens that were dropped are -inf. Temperature 0 counts as 1."""
-    scaled = [x / (sampling.temperature or 1.0) for x in logits]
+def penalised(
+    logits: Sequence[float], sampling: Sampling, before: Before, ids: Sequence[int] | None = None
+) -> list[float]:
+    """The logits [V] after penalties.
+
+    Repetition divides positive logits and multiplies others, of tokens that prompt or reply have (Keskar et al.,
+    "CTRL", 2019). Presence and frequency then take their values from tokens of the reply (OpenAI's API reference).
+
+    Args:
+        ids: Target id of each logit; None: its place. A draft has a vocabulary of its own.
+    """
+    if not sampling.penalises:
+        return list(logits)
+    counts, prompt = Counter(before.reply), frozenset(before.prompt)
+    row = []
+    for token, x in zip(range(len(logits)) if ids is None else ids, logits, strict=True):
+        count = counts[token]
+        if count or token in prompt:
+            x = x / sampling.repetition if x > 0.0 else x * sampling.repetition
+        row.append(x - sampling.presence * (count > 0) - sampling.frequency * count)
+    return row
+
+
+def filtered(logits: Sequence[float], sampling: Sampling, before: Before = NOTHING) -> list[float]:
+    """The logits [V] after penalties, temperature and filters; tokens that were dropped are -inf.
+
+    Temperature 0 counts as 1, without filters.
+    """
+    scaled = [x / (sampling.temperature or 1.0) for x in penalised(logits, sampling, before)]
     if sampling.temperature == 0.0:
         return scaled
     if 0 < sampling.top_k < len(scaled):
@@ -146,9 +198,9 @@ def filtered(logits: Sequence[float], sampling: Sampling) -> list[float]:
     return scaled
 
 
-def choose(logits: Sequence[float], position: int, sampling: Sampling) -> int:
+def choose(logits: Sequence[float], position: int, sampling: Sampling, before: Before = NOTHING) -> int:
     """The token id at an absolute position: the choice rule. The first of equal maxima wins."""
-    values = filtered(logits, sampling)
+    values = filtered(logits, sampling, before)
     if sampling.temperature > 0.0:
         noise = gumbel_row(sampling.seed, position, len(values))
         values = [x + g for x, g in zip(values, noise, strict=True)]
