@@ -167,7 +167,7 @@ def _problem_in_numbers(manifest: Manifest) -> str:
 
 def _problem_in_config(part: str, config: TargetConfig | DraftConfig) -> str:
     names = ["hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "rms_eps"]
-    names += ["vocab_size", "num_layers"] if isinstance(config, TargetConfig) else ["draft_vocab_size"]
+    names += ["num_layers", "vocab_size" if isinstance(config, TargetConfig) else "draft_vocab_size"]
     for name in names:
         if not getattr(config, name) > 0:
             return f"{part}.{name} is {getattr(config, name)}, not above 0"

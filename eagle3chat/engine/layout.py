@@ -17,6 +17,7 @@ DENSE = ("F32", "F16", "BF16")
 BITS = (2, 3, 4, 5, 6, 8)
 GROUPS = (32, 64, 128)
 TARGET_IDS = "target_ids"
+DRAFT_EMBEDDING = "embed_tokens.weight"
 
 
 class Described(Protocol):
@@ -63,40 +64,50 @@ def target_vectors(config: TargetConfig) -> Iterator[tuple[str, Shape]]:
 
 
 def draft_tensors(config: DraftConfig) -> dict[str, Shape]:
-    """Name and shape of every tensor of a draft in canonical form, `target_ids` included; the embedding not."""
-    width, inner, head, tapped = (
-        config.hidden_size,
-        config.intermediate_size,
-        config.head_dim,
-        config.target_hidden_size,
-    )
-    queries, keys = config.num_heads * head, config.num_kv_heads * head
-    attention = "layers.0.self_attn"
-    tensors: dict[str, Shape] = {
-        "fc.weight": (width, len(config.taps) * tapped),
-        f"{attention}.q_proj.weight": (queries, 2 * width),
-        f"{attention}.k_proj.weight": (keys, 2 * width),
-        f"{attention}.v_proj.weight": (keys, 2 * width),
-        f"{attention}.o_proj.weight": (width, queries),
-        "layers.0.input_layernorm.weight": (width,),
-        "layers.0.hidden_norm.weight": (width,),
-        "layers.0.post_attention_layernorm.weight": (width,),
-        "layers.0.mlp.gate_proj.weight": (inner, width),
-        "layers.0.mlp.up_proj.weight": (inner, width),
-        "layers.0.mlp.down_proj.weight": (width, inner),
-        "norm.weight": (width,),
-        TARGET_IDS: (config.draft_vocab_size,),
-    }
+    """Name and shape of every tensor of a draft in canonical form, `target_ids` included; the embedding not.
+
+    Layer 0 reads the normed embedding (input_layernorm) beside the normed feature (hidden_norm), so its q, k and v
+    are 2 * H wide. Layers 1.. read its output and are ordinary ones of width H. Biases and the norms of q and k are
+    those of every layer, or of none.
+    """
+    width = config.hidden_size
+    tensors: dict[str, Shape] = {"fc.weight": (width, config.tap_width)}
+    for index in range(config.num_layers):
+        tensors |= _draft_layer(config, index)
+    tensors["norm.weight"] = (width,)
+    tensors[TARGET_IDS] = (config.draft_vocab_size,)
     if config.own_head:
         tensors["lm_head.weight"] = (config.draft_vocab_size, width)
-    if config.attention_bias:
-        tensors |= {f"{attention}.{n}_proj.bias": (queries if n == "q" else keys,) for n in "qkv"}
-    if config.qk_norm:
-        tensors |= {f"{attention}.{n}_norm.weight": (head,) for n in "qk"}
+    if config.fc_bias:
+        tensors["fc.bias"] = (width,)
     if config.fc_norm:
-        tensors |= {f"fc_norm.{i}.weight": (tapped,) for i in range(len(config.taps))}
+        tensors |= {f"fc_norm.{i}.weight": (config.target_hidden_size,) for i in range(len(config.taps))}
     if config.norm_before_fc:
-        tensors["input_norm.weight"] = (len(config.taps) * tapped,)
+        tensors["input_norm.weight"] = (config.tap_width,)
+    return tensors
+
+
+def _draft_layer(config: DraftConfig, index: int) -> dict[str, Shape]:
+    """The tensors of one layer."""
+    layer, width, inner = f"layers.{index}", config.hidden_size, config.intermediate_size
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    read = width if index else 2 * width
+    attention = {"q_proj": (queries, read), "k_proj": (keys, read), "v_proj": (keys, read), "o_proj": (width, queries)}
+    mlp = {"gate_proj": (inner, width), "up_proj": (inner, width), "down_proj": (width, inner)}
+    norms = ["input_layernorm", "post_attention_layernorm"]
+    if index == 0:
+        norms.insert(1, "hidden_norm")
+    tensors: dict[str, Shape] = {f"{layer}.self_attn.{name}.weight": shape for name, shape in attention.items()}
+    tensors |= {f"{layer}.{name}.weight": (width,) for name in norms}
+    tensors |= {f"{layer}.mlp.{name}.weight": shape for name, shape in mlp.items()}
+    if config.attention_bias:
+        tensors |= {f"{layer}.self_attn.{n}_proj.bias": (queries if n == "q" else keys,) for n in "qkv"}
+    if config.output_bias:
+        tensors[f"{layer}.self_attn.o_proj.bias"] = (width,)
+    if config.mlp_bias:
+        tensors |= {f"{layer}.mlp.{name}.bias": shape[:1] for name, shape in mlp.items()}
+    if config.qk_norm:
+        tensors |= {f"{layer}.self_attn.{n}_norm.weight": (config.head_dim,) for n in "qk"}
     return tensors
 
 
@@ -128,7 +139,7 @@ def problem_in_draft(tensors: Mapping[str, Described], config: DraftConfig, voca
     """What is wrong with a draft's tensors, as a clause that names the first bad one; empty: nothing."""
     expected = draft_tensors(config)
     if config.own_embedding:
-        expected["embed_tokens.weight"] = (vocab_size, config.hidden_size)
+        expected[DRAFT_EMBEDDING] = (vocab_size, config.hidden_size)
     for name, shape in expected.items():
         problem = _problem(tensors, name, shape, ("I64",) if name == TARGET_IDS else DENSE)
         if problem:
