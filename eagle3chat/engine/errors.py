@@ -9,6 +9,7 @@
       BackendError         the tensor backend cannot be opened on this machine
       WorkerError          the decode worker is gone
       TranscriptError      a transcript cannot be read or written
+      TrainError           a draft cannot be trained as asked: data, another target's draft, a run that does not fit
 
 This module knows no one who raises them. A mistake of our own is an `assert`, never one of these.
 """
@@ -75,3 +76,7 @@ class WorkerError(Eagle3Error):
 
 class TranscriptError(Eagle3Error):
     """A transcript cannot be read or written."""
+
+
+class TrainError(Eagle3Error):
+    """A draft cannot be trained as asked: its data, the draft to start from, or a run's directory."""
