@@ -1,14 +1,15 @@
-"""The EAGLE-3 head: one decoder layer that proposes tokens from the target's taps.
+"""The EAGLE-3 head: a decoder of one layer, sometimes a few, that proposes tokens from the target's taps.
 
 A row pairs the feature of a position with the embedding of the token after it, and predicts the one
 after that. Where a feature comes from decides how it enters: taps go through `fuse`, the head's own output
-through `feedback`; never told from widths, which may be equal. Source of the layer: Li et al., "EAGLE-3"
-(2025). Knows no rounds and no choice of tokens.
+through `propose`; never told from widths, which may be equal. Source of the first layer: Li et al., "EAGLE-3"
+(2025); those after it are ordinary. Knows no rounds and no choice of tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,11 +23,19 @@ from eagle3chat.engine.torch_target import Precision, Target
 from eagle3chat.engine.torch_weights import Checkpoint, dense
 from eagle3chat.kernels import cpu_linear
 
-ATTENTION, MLP = "layers.0.self_attn", "layers.0.mlp"
+
+@dataclass(frozen=True, slots=True)
+class LaterLayer:
+    """A layer after the first: pre-norm, of width H."""
+
+    input_norm: Norm
+    attention: Attention
+    post_norm: Norm
+    mlp: GatedMlp
 
 
 class DraftHead:
-    """The head's weights, its one-layer cache, and its pass.
+    """The head's weights, its cache, and its pass. `attention`, `post_norm` and `mlp` are those of the first layer.
 
     Args:
         target: Lends its raw embedding rows, and its head when the draft has none.
@@ -39,22 +48,21 @@ class DraftHead:
         self.config, self._checkpoint, self._precision = config, checkpoint, precision
         c, dtype, device = config, precision.dtype, precision.device
         self.angles = Angles(c.rope, c.head_dim, c.num_heads + c.num_kv_heads, c.num_kv_heads, capacity, dtype, device)
-        self.cache = KvCache(1, c.num_kv_heads, c.head_dim, capacity, dtype, device)
+        self.cache = KvCache(c.num_layers, c.num_kv_heads, c.head_dim, capacity, dtype, device)
         width = c.hidden_size
-        self.fc = self._linear("", {"fc": width}, len(c.taps) * c.target_hidden_size)
+        self.fc = self._linear("", {"fc": width}, c.tap_width, c.fc_bias)
         self.tap_norms = [
             self._norm(f"fc_norm.{i}", c.target_hidden_size) for i in range(len(c.taps) if c.fc_norm else 0)
         ]
-        self.input_norm = self._norm("input_norm", len(c.taps) * c.target_hidden_size) if c.norm_before_fc else None
+        self.input_norm = self._norm("input_norm", c.tap_width) if c.norm_before_fc else None
         self.embed_norm = self._norm("layers.0.input_layernorm", width)
         self.hidden_norm = self._norm("layers.0.hidden_norm", width)
-        self.post_norm = self._norm("layers.0.post_attention_layernorm", width)
+        self.attention, self.post_norm, self.mlp = self._layer(0)
+        self.later = [
+            LaterLayer(self._norm(f"layers.{i}.input_layernorm", width), *self._layer(i))
+            for i in range(1, c.num_layers)
+        ]
         self.norm = self._norm("norm", width)
-        self.attention = self._attention()
-        self.attention.bind(self.cache, 0, self.angles)
-        gate_up = self._linear(f"{MLP}.", {"gate_proj": c.intermediate_size, "up_proj": c.intermediate_size}, width)
-        down = self._linear(f"{MLP}.", {"down_proj": width}, c.intermediate_size)
-        self.mlp = GatedMlp(gate_up, down, "silu", c.intermediate_size, dtype, device)
         self.head = self._linear("", {"lm_head": c.draft_vocab_size}, width) if c.own_head else target.head
         self.embed: Callable[[Tensor], Tensor] = target.embed
         own = 0
@@ -64,7 +72,9 @@ class DraftHead:
             own = self.embed.nbytes
         # Absolute ids: target id of each draft id.
         self.target_ids = checkpoint.tensor("target_ids", c.draft_vocab_size).to(device).clone()
-        self.nbytes = own + self.fc.nbytes + self.attention.nbytes + self.mlp.nbytes + self.cache.nbytes
+        layers = [self, *self.later]
+        self.nbytes = own + self.fc.nbytes + self.cache.nbytes
+        self.nbytes += sum(layer.attention.nbytes + layer.mlp.nbytes for layer in layers)
         self.nbytes += self.head.nbytes if c.own_head else 0
         del self._checkpoint
 
@@ -87,18 +97,24 @@ class DraftHead:
             bias = torch.cat([self._checkpoint.tensor(f"{prefix}{n}.bias", r) for n, r in names.items()])
         head = "lm_head" in names
         if p.int4 and (cpu_linear.usable() or not head):
-            bits = 4 if head or prefix.startswith(MLP) else 8
+            bits = 4 if head or prefix.endswith(".mlp.") else 8
             return few_bits(torch.cat([dense(part) for part in parts]), bias, bits=bits, wide=head)
         return linear(parts, int4=p.int4, dtype=p.dtype, device=p.device, bias=bias)
 
-    def _attention(self) -> Attention:
-        c = self.config
-        q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+    def _layer(self, index: int) -> tuple[Attention, Norm, GatedMlp]:
+        """A layer without its first norms; the first one reads embedding and feature side by side."""
+        c, at, width = self.config, f"layers.{index}", self.config.hidden_size
+        q, kv, inner = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim, c.intermediate_size
         names = {"q_proj": q, "k_proj": kv, "v_proj": kv}
-        qkv = self._linear(f"{ATTENTION}.", names, 2 * c.hidden_size, c.attention_bias)
-        out = self._linear(f"{ATTENTION}.", {"o_proj": c.hidden_size}, q)
-        norms = [self._norm(f"{ATTENTION}.{n}_norm", c.head_dim) if c.qk_norm else None for n in "qk"]
-        return Attention(qkv, out, c.num_heads, c.num_kv_heads, c.head_dim, *norms)
+        qkv = self._linear(f"{at}.self_attn.", names, width if index else 2 * width, c.attention_bias)
+        out = self._linear(f"{at}.self_attn.", {"o_proj": width}, q, c.output_bias)
+        norms = [self._norm(f"{at}.self_attn.{n}_norm", c.head_dim) if c.qk_norm else None for n in "qk"]
+        attention = Attention(qkv, out, c.num_heads, c.num_kv_heads, c.head_dim, *norms)
+        attention.bind(self.cache, index, self.angles)
+        gate_up = self._linear(f"{at}.mlp.", {"gate_proj": inner, "up_proj": inner}, width, c.mlp_bias)
+        down = self._linear(f"{at}.mlp.", {"down_proj": width}, inner, c.mlp_bias)
+        mlp = GatedMlp(gate_up, down, "silu", inner, self._precision.dtype, self._precision.device)
+        return attention, self._norm(f"{at}.post_attention_layernorm", width), mlp
 
     def fuse(self, taps: Tensor) -> Tensor:
         """Features [M, H] of target positions from their taps [M, A * Ht]."""
@@ -124,7 +140,12 @@ class DraftHead:
         span = self.attention.span(start, tokens.shape[0], self.angles, x.dtype, x.device)
         residual = normed if self.config.norm_before_residual else features
         x, normed = self.post_norm.add(residual, self.attention(x, self.cache, 0, span))
-        return x + self.mlp(normed)
+        x = x + self.mlp(normed)
+        for index, layer in enumerate(self.later, 1):
+            y = layer.attention(layer.input_norm(x), self.cache, index, span)
+            x, normed = layer.post_norm.add(x, y)
+            x = x + layer.mlp(normed)
+        return x
 
     def propose(self, out: Tensor) -> tuple[Tensor, Tensor]:
         """Of the last row of a pass: float32 logits [1, Vd] and the feature [1, H] of the next row."""
