@@ -7,11 +7,12 @@ tensors.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from eagle3chat.engine.config import Quantization, Rope, RopeKind, TargetConfig
+from eagle3chat.engine.config import LayerType, Quantization, Rope, RopeKind, TargetConfig
 from eagle3chat.engine.errors import BundleError, CheckpointError
 from eagle3chat.engine.layout import group_and_bits
 
@@ -31,7 +32,7 @@ FAMILIES: Mapping[str, Family] = {
     "qwen2": Family("Qwen2ForCausalLM", attention_bias=True),
     "qwen3": Family("Qwen3ForCausalLM", qk_norm=True),
 }
-ROPE_KINDS: tuple[RopeKind, ...] = ("default", "linear", "llama3")
+ROPE_KINDS: tuple[RopeKind, ...] = ("default", "linear", "llama3", "yarn", "proportional")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -75,35 +76,84 @@ def number(config: Config, key: str, where: str, default: float | None = None) -
     return float(value)
 
 
-def read_rope(config: Config, where: str) -> Rope:
-    """Rotary positions of a config: `rope_parameters` first, then `rope_scaling`, then `rope_theta`, then 10000.
+def read_rope(config: Config, where: str, layer: LayerType = "full", theta: float = 10000.0) -> Rope:
+    """Rotary positions of a config: `rope_parameters` first, then `rope_scaling`, then `rope_theta`, then `theta`.
+
+    Settings may stand under "full_attention" and "sliding_attention"; `layer` says which are meant. Beside settings
+    for all layers a `rope_local_base_freq` is the sliding ones' plain theta (Gemma 3).
 
     Raises:
         CheckpointError: The kind is unknown or lacks a number.
     """
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    by_layer = isinstance(scaling, dict) and any(isinstance(value, dict) for value in scaling.values())
+    if by_layer:
+        scaling = scaling.get(f"{layer}_attention")
+    elif layer == "sliding" and "rope_local_base_freq" in config:
+        return Rope(theta=number(config, "rope_local_base_freq", where))
     if not isinstance(scaling, dict):
-        raise CheckpointError(f"{where}: the rope settings {scaling!r} are not an object.", "Correct the file.")
+        what = f"{layer}_attention" if by_layer else "settings"
+        raise CheckpointError(f"{where}: the rope {what} {scaling!r} are not an object.", "Correct the file.")
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
-    if kind not in ROPE_KINDS or any(isinstance(value, dict) for value in scaling.values()):
-        kind = kind if kind not in ROPE_KINDS else "by layer"
+    if kind not in ROPE_KINDS:
         raise CheckpointError(f"{where}: the rope kind {kind!r} is not known.", f"Known: {', '.join(ROPE_KINDS)}.")
-    for part in (scaling, config):
-        if part.get("partial_rotary_factor") not in (None, 1, 1.0):
-            raise CheckpointError(f"{where}: partial_rotary_factor is not known here.", "Use another checkpoint.")
-    theta = number(scaling, "rope_theta", where, number(config, "rope_theta", where, 10000.0))
+    theta = number(scaling, "rope_theta", where, number(config, "rope_theta", where, theta))
+    parts = [part.get("partial_rotary_factor") for part in (scaling, config)]
+    parts = [part for part in parts if part is not None]
+    if kind == "proportional":
+        factor = number(scaling, "factor", where, 1.0)
+        return Rope(kind="proportional", theta=theta, factor=factor, partial=_share(parts, where))
+    if any(part != 1 for part in parts):
+        raise CheckpointError(f"{where}: partial_rotary_factor is not known here.", "Use another checkpoint.")
     if kind == "default":
         return Rope(theta=theta)
-    factor = number(scaling, "factor", where)
     if kind == "linear":
-        return Rope(kind="linear", theta=theta, factor=factor)
+        return Rope(kind="linear", theta=theta, factor=number(scaling, "factor", where))
+    return _read_llama3(scaling, theta, where) if kind == "llama3" else _read_yarn(config, scaling, theta, where)
+
+
+def _share(parts: list[Any], where: str) -> float:
+    """The first of the shares that a config gives, 0..1; without one, 1."""
+    share = parts[0] if parts else 1.0
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise CheckpointError(f"{where}: partial_rotary_factor is {share!r}, not within 0..1.", "Correct the file.")
+    return float(share)
+
+
+def _read_llama3(scaling: Config, theta: float, where: str) -> Rope:
     return Rope(
         kind="llama3",
         theta=theta,
-        factor=factor,
+        factor=number(scaling, "factor", where),
         low_freq_factor=number(scaling, "low_freq_factor", where),
         high_freq_factor=number(scaling, "high_freq_factor", where),
         original_max_position=whole(scaling, "original_max_position_embeddings", where),
+    )
+
+
+def _read_yarn(config: Config, scaling: Config, theta: float, where: str) -> Rope:
+    """Without an attention_factor it is 0.1 ln(factor) + 1 (YaRN, 2023), or the ratio of two such with the weights
+    `mscale` and `mscale_all_dim`."""
+    longest = config.get("max_position_embeddings")
+    original = whole(scaling, "original_max_position_embeddings", where, longest if type(longest) is int else None)
+    known = longest / original if type(longest) is int else None
+    factor = number(scaling, "factor", where, known)
+
+    def grown(weight: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+    attention = grown(1.0)
+    if scaling.get("mscale") and scaling.get("mscale_all_dim"):
+        attention = grown(number(scaling, "mscale", where)) / grown(number(scaling, "mscale_all_dim", where))
+    return Rope(
+        kind="yarn",
+        theta=theta,
+        factor=factor,
+        original_max_position=original,
+        beta_fast=number(scaling, "beta_fast", where, 32.0),
+        beta_slow=number(scaling, "beta_slow", where, 1.0),
+        attention_factor=number(scaling, "attention_factor", where, attention),
+        truncate=scaling.get("truncate") is not False,
     )
 
 
@@ -146,15 +196,26 @@ def read_target_config(config: Config, tied: bool, where: str) -> TargetConfig:
     )
 
 
+def rope_json(rope: Rope) -> dict[str, Any]:
+    """The `rope_parameters` object of a config.json."""
+    values: dict[str, Any] = {"rope_type": rope.kind, "rope_theta": rope.theta}
+    if rope.kind != "default":
+        values["factor"] = rope.factor
+    if rope.kind in ("llama3", "yarn"):
+        values["original_max_position_embeddings"] = rope.original_max_position
+    if rope.kind == "llama3":
+        values |= {"low_freq_factor": rope.low_freq_factor, "high_freq_factor": rope.high_freq_factor}
+    if rope.kind == "yarn":
+        values |= {"beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow, "truncate": rope.truncate}
+        values["attention_factor"] = rope.attention_factor
+    if rope.kind == "proportional":
+        values["partial_rotary_factor"] = rope.partial
+    return values
+
+
 def target_config_json(config: TargetConfig, quantization: Quantization | None) -> dict[str, Any]:
     """config.json of a target, with the keys that Hugging Face and MLX programs read."""
-    rope: dict[str, Any] = {"rope_type": config.rope.kind, "rope_theta": config.rope.theta}
-    if config.rope.kind != "default":
-        rope["factor"] = config.rope.factor
-    if config.rope.kind == "llama3":
-        rope["low_freq_factor"] = config.rope.low_freq_factor
-        rope["high_freq_factor"] = config.rope.high_freq_factor
-        rope["original_max_position_embeddings"] = config.rope.original_max_position
+    rope = rope_json(config.rope)
     values: dict[str, Any] = {
         "architectures": [FAMILIES[config.family].architecture],
         "model_type": config.family,

@@ -133,6 +133,7 @@ def test_where_a_template_is_found(tmp_path: Path, words: dict[str, Any], templa
         ({"rope_theta": 5.0, "rope_scaling": None, "rope_parameters": {"rope_theta": 7.0}}, Rope(theta=7.0)),
         ({"rope_scaling": {"rope_theta": 6.0}, "rope_parameters": {"rope_theta": 7.0}}, Rope(theta=7.0)),
         ({"rope_theta": 5.0, "rope_scaling": {"type": "linear", "factor": 2.0}}, Rope("linear", 5.0, 2.0)),
+        ({"rope_theta": 5.0, "rope_local_base_freq": 6.0}, Rope(theta=5.0)),
     ],
 )
 def test_rope_precedence(config: dict[str, Any], rope: Rope) -> None:
@@ -144,8 +145,9 @@ def test_rope_precedence(config: dict[str, Any], rope: Rope) -> None:
     [
         ({"model_type": "mamba"}, r"the model type 'mamba' is not known.*Known: llama, qwen2, qwen3"),
         ({"model_type": None}, r"the model type None is not known"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, r"the rope kind 'yarn' is not known"),
-        ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, r"the rope kind 'by layer' is not known"),
+        ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, r"the rope kind 'longrope' is not known"),
+        ({"rope_parameters": {"sliding_attention": {"rope_theta": 1e4}}}, r"the rope full_attention None"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 0}}, r"factor is 0, not a number"),
         ({"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, r"low_freq_factor is None"),
         ({"rope_parameters": [1]}, r"the rope settings \[1\] are not an object"),
         ({"partial_rotary_factor": 0.5}, r"partial_rotary_factor is not known"),
