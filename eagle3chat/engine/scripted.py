@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from eagle3chat.engine.backend import Verdict
-from eagle3chat.engine.sampling import Sampling, filtered, gumbel_row, softmax
+from eagle3chat.engine.sampling import Before, Sampling, filtered, gumbel_row, penalised, softmax
 
 Table = Callable[[Sequence[int]], Sequence[float]]
 """The tokens before a position -> logits of the token there."""
@@ -34,8 +34,8 @@ class Shape:
 
 
 def shape_of(logits: tuple[float, ...], sampling: Sampling) -> Shape:
-    """The distribution that a row of logits [V] stands for."""
-    scaled = filtered(logits, sampling)
+    """The distribution that a row of logits [V] after penalties stands for."""
+    scaled = filtered(logits, sampling)  # without the tokens before: penalties are in the logits
     p = softmax(scaled)
     order = sorted(range(len(p)), key=lambda i: -p[i])[:RUNNERS_UP]
     return Shape(tuple(scaled), tuple(p), tuple((i, p[i]) for i in order if p[i] > 0.0))
@@ -93,6 +93,7 @@ class ScriptedBackend:
         self._cached: list[int] = []  # tokens in the caches
         self._rows: list[int] = []  # tokens of the last verification
         self._anchor: int | None = None
+        self._prompt = 0  # tokens of the prompt
         self._noise = lru_cache(memory)(gumbel_row)  # draft and verify ask for the same rows
         self._shape = lru_cache(64)(shape_of)
 
@@ -116,7 +117,7 @@ class ScriptedBackend:
         assert 0 <= keep <= max(0, len(tokens) - 2)
         assert list(tokens[:keep]) == self._cached[:keep], "kept rows stand for other tokens"
         del self._cached[keep:]
-        self._anchor = None
+        self._anchor, self._prompt = None, len(tokens)
         while len(self._cached) < len(tokens) - 1:
             start = len(self._cached)
             self._cached.extend(tokens[start : min(start + self._chunk, len(tokens) - 1)])
@@ -134,13 +135,22 @@ class ScriptedBackend:
         drafted: list[int] = []
         probabilities: list[float] = []
         for _ in range(chain):
-            p = softmax([x / (sampling.temperature or 1.0) for x in self._draft(context)])
+            logits = self._penalised(self._draft(context), context, sampling, self._draft_ids)
+            p = softmax([x / (sampling.temperature or 1.0) for x in logits])
             best = self._propose(p, len(context), sampling)
             drafted.append(self._draft_ids[best])
             probabilities.append(p[best])
             context.append(drafted[-1])
         del context[start:]
         return ScriptedDraft(tuple(drafted), tuple(probabilities))
+
+    def _penalised(
+        self, logits: Sequence[float], context: Sequence[int], sampling: Sampling, ids: Sequence[int] | None = None
+    ) -> Sequence[float]:
+        """The logits after penalties; `ids` as `penalised` takes them."""
+        if not sampling.penalises:
+            return logits
+        return penalised(logits, sampling, Before(context[: self._prompt], context[self._prompt :]), ids)
 
     def _propose(self, p: Sequence[float], position: int, sampling: Sampling) -> int:
         """argmax(log q / sharpness + noise), the noise of the mapped target ids; greedy: argmax."""
@@ -166,7 +176,8 @@ class ScriptedBackend:
         margins: list[float] = []
         for token in self._rows:
             context.append(token)
-            shapes.append(self._shape(tuple(self._target(context)), sampling))
+            logits = self._penalised(self._target(context), context, sampling)
+            shapes.append(self._shape(tuple(logits), sampling))
             best, margin = self._choose(shapes[-1], len(context), sampling)
             chosen.append(best)
             margins.append(margin)

@@ -19,6 +19,7 @@ from eagle3chat.engine.torch_choice import judge, read
 from eagle3chat.engine.torch_device import DTYPES, Mark, pick_device, pick_dtype, upload
 from eagle3chat.engine.torch_draft import DraftHead
 from eagle3chat.engine.torch_noise import Noise
+from eagle3chat.engine.torch_penalty import Said, penalised
 from eagle3chat.engine.torch_proposal import Pending, TorchDraft, propose
 from eagle3chat.engine.torch_target import Precision, Target
 from eagle3chat.engine.torch_weights import Checkpoint
@@ -89,6 +90,7 @@ class TorchBackend:
             self._head = DraftHead(manifest.draft, checkpoint, self._target, self._capacity, precision)
             checkpoint.close()
         self._noise = Noise(manifest.target.vocab_size, self._device)
+        self._said = Said(manifest.target.vocab_size, self._device)
         self._pending = Pending()
         self._anchor: int | None = None
         self._verified: tuple[Tensor | None, tuple[int, ...]] | None = None  # taps and drafted ids of the last verify
@@ -136,6 +138,7 @@ class TorchBackend:
         assert 0 <= keep <= max(0, len(tokens) - 2) and len(tokens) <= self._capacity + 1
         torch.set_num_threads(self._threads)
         self._rewind(keep)
+        self._said.begin(tokens)
         total = len(tokens) - 1
         while (start := self._target.cache.rows) < total:
             end = min(start + self._chunk, total)
@@ -195,7 +198,7 @@ class TorchBackend:
             anchor = upload([self._anchor], torch.int64, self._device)
             return TorchDraft(anchor, anchor.float(), None, sampling.seed, started, started)
         noise = self._noise_of(committed, chain + 1, sampling)
-        tokens, p = propose(self._head, *self._catch_up(), chain, sampling, noise)
+        tokens, p = propose(self._head, *self._catch_up(), chain, sampling, noise, self._said.counts(sampling))
         return TorchDraft(tokens, p, noise, sampling.seed, started, Mark(self._device))
 
     def _noise_of(self, position: int, rows: int, sampling: Sampling) -> Tensor | None:
@@ -212,6 +215,8 @@ class TorchBackend:
         target, chain = self._target, draft.chain
         x, taps = target(draft.tokens)
         logits = target.logits(x)
+        if (counts := self._said.counts(sampling)) is not None:
+            logits = penalised(logits, counts.rows(draft.tokens[1:]), sampling)
         noise = draft.noise
         if (noise is None) != (sampling.temperature == 0.0) or draft.seed != sampling.seed or draft.chain == 0:
             noise = self._noise_of(target.cache.rows + 1, chain + 1, sampling)
@@ -241,6 +246,7 @@ class TorchBackend:
         assert self._verified is not None and 0 <= accepted <= len(self._verified[1])
         taps, drafted = self._verified
         self._target.cache.advance(accepted + 1)
+        self._said.add([*drafted[:accepted], anchor])
         if self._head is not None:
             self._pending.add(taps[: accepted + 1], [*drafted[:accepted], anchor])
             if len(self._pending.tokens) >= PENDING_ROWS:

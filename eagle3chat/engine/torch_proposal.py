@@ -16,6 +16,7 @@ from torch import Tensor
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_device import Mark
 from eagle3chat.engine.torch_draft import DraftHead
+from eagle3chat.engine.torch_penalty import Counts, penalised
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +58,35 @@ class Pending:
 
 
 def propose(
-    head: DraftHead, tokens: Tensor, out: Tensor, chain: int, sampling: Sampling, noise: Tensor | None
+    head: DraftHead,
+    tokens: Tensor,
+    out: Tensor,
+    chain: int,
+    sampling: Sampling,
+    noise: Tensor | None,
+    counts: Counts | None,
 ) -> tuple[Tensor, Tensor]:
     """Draft a chain after a pass of the head over confirmed rows.
 
-    The draft hears the target's noise, at the ids that it can say. Its rows of its own features are written
-    behind the confirmed ones and not counted, so the next pass overwrites them.
+    The draft hears the target's noise and penalties, at the ids that it can say. Its rows of its own features are
+    written behind the confirmed ones and not counted, so the next pass overwrites them.
 
     Args:
         tokens: [p] tokens of the confirmed rows; the last one is the anchor.
         out: [p, H], the head's output for them.
         noise: Float32 [K+1, V] of the proposals' positions, and one more; None: greedy.
+        counts: Of the committed tokens; None: no penalty is on.
 
     Returns:
         The anchor and the proposals as target ids [K+1], and the draft's probabilities [K+1], the last one 0.
     """
     heard = None if noise is None else noise[:chain].index_select(1, head.target_ids)
+    said = None if counts is None else counts.at(head.target_ids)
     rows, places, ids = [], [], [tokens[-1:]]
     for step in range(chain):
         logits, feature = head.propose(out)
+        if said is not None:
+            logits = penalised(logits, said, sampling)
         if heard is None:
             place = logits.argmax(-1)
         else:
@@ -84,6 +95,8 @@ def propose(
         rows.append(logits)
         places.append(place)
         ids.append(head.target_ids[place])
+        if said is not None:
+            said.add(place.view(1))
         if step + 1 < chain:
             out = head(ids[-1], feature, head.cache.rows + step)
     p = torch.cat(rows).softmax(-1).gather(-1, torch.stack(places))
