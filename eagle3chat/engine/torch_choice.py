@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from eagle3chat.engine.sampling import Sampling
+from eagle3chat.kernels import cpu_choice
+from eagle3chat.kernels.cpu import library
 
 RUNNERS_UP = 4
 BLOCK = 128
@@ -99,6 +101,16 @@ def largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def judge(logits: Tensor, noise: Tensor | None, drafted: Tensor, sampling: Sampling) -> Tensor:
+    """What `judge_plainly` says; on a CPU by one call of the compiled kernels, after the filters."""
+    if logits.device.type != "cpu" or logits.shape[-1] < RUNNERS_UP or library() is None:
+        return judge_plainly(logits, noise, drafted, sampling)
+    temperature = sampling.temperature or 1.0
+    if sampling.temperature and (sampling.top_k or sampling.top_p < 1.0 or sampling.min_p):
+        logits, temperature = filtered(logits, sampling), 1.0
+    return cpu_choice.judge(logits.contiguous(), noise, drafted, temperature)
+
+
+def judge_plainly(logits: Tensor, noise: Tensor | None, drafted: Tensor, sampling: Sampling) -> Tensor:
     """Everything the target says about its rows.
 
     Args:

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from eagle3chat.engine.sampling import ID_STEP, V_MAX, noise_key
 from eagle3chat.engine.torch_device import upload
+from eagle3chat.kernels import cpu_choice
+from eagle3chat.kernels.cpu import library
 
 
 def _signed(word: int) -> int:
@@ -40,6 +42,7 @@ class Noise:
 
     def __init__(self, vocabulary: int, device: torch.device) -> None:
         self.device = device
+        self.compiled = device.type == "cpu" and library() is not None
         ids = (torch.arange(vocabulary, dtype=torch.int64) * ID_STEP) & 0xFFFFFFFF
         self.steps = torch.where(ids >= 2**31, ids - 2**32, ids).int().to(device)  # id * ID_STEP
 
@@ -53,6 +56,12 @@ class Noise:
 
     def gumbel(self, seed: int, positions: Sequence[int]) -> Tensor:
         """Float32 [len(positions), V]: -log(-log1p(-v)), v = (bits + 0.5) / 2**32, clamped below 1."""
+        if self.compiled:
+            return cpu_choice.gumbel([noise_key(seed, position) for position in positions], len(self.steps))
+        return self.gumbel_plainly(seed, positions)
+
+    def gumbel_plainly(self, seed: int, positions: Sequence[int]) -> Tensor:
+        """What `gumbel` gives, by torch's operations."""
         v = self.bits(seed, positions).float()
         v.add_((v < 0).float().mul_(2.0**32)).add_(0.5).mul_(2.0**-32).clamp_(max=V_MAX)
         return v.neg_().log1p_().neg_().log_().neg_()

@@ -65,3 +65,16 @@ LANE F low_half(F x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castp
 LANE F high_half(F x) {
   return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(int(0xffff0000u))));
 }
+
+// W words of 32 bits, without a sign unless said; products and sums wrap.
+using I = __m256i;
+LANE I load_words(const std::uint32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+LANE I splat_word(std::uint32_t x) { return _mm256_set1_epi32(int(x)); }
+LANE I words(F x) { return _mm256_castps_si256(x); }
+LANE F of_words(I x) { return _mm256_castsi256_ps(x); }
+LANE I add(I a, I b) { return _mm256_add_epi32(a, b); }
+LANE I mul(I a, I b) { return _mm256_mullo_epi32(a, b); }
+LANE I differ(I a, I b) { return _mm256_xor_si256(a, b); }
+LANE I both(I a, I b) { return _mm256_and_si256(a, b); }
+template <int n> LANE I right(I a) { return _mm256_srli_epi32(a, n); }
+LANE F number(I signed_words) { return _mm256_cvtepi32_ps(signed_words); }

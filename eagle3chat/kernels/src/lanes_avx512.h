@@ -65,3 +65,16 @@ LANE F low_half(F x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castp
 LANE F high_half(F x) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(int(0xffff0000u))));
 }
+
+// W words of 32 bits, without a sign unless said; products and sums wrap.
+using I = __m512i;
+LANE I load_words(const std::uint32_t* p) { return _mm512_loadu_si512(p); }
+LANE I splat_word(std::uint32_t x) { return _mm512_set1_epi32(int(x)); }
+LANE I words(F x) { return _mm512_castps_si512(x); }
+LANE F of_words(I x) { return _mm512_castsi512_ps(x); }
+LANE I add(I a, I b) { return _mm512_add_epi32(a, b); }
+LANE I mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
+LANE I differ(I a, I b) { return _mm512_xor_si512(a, b); }
+LANE I both(I a, I b) { return _mm512_and_si512(a, b); }
+template <int n> LANE I right(I a) { return _mm512_srli_epi32(a, n); }
+LANE F number(I signed_words) { return _mm512_cvtepi32_ps(signed_words); }

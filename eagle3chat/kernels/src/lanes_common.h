@@ -36,3 +36,29 @@ LANE F exponential(F x) {
   y = fma(y, r, splat(1.0f));
   return scaled(y, n);
 }
+
+// ln x of a positive normal number, to about 2 units of the last place. x = 2^e m with m of sqrt(1/2) .. sqrt(2),
+// ln m by the polynomial of S. Moshier's Cephes library (logf).
+LANE F logarithm(F x) {
+  const F half = splat(0.70710678f);
+  const I bits = words(x);
+  F m = of_words(add(both(bits, splat_word(0x007fffffu)), splat_word(0x3f000000u)));  // 1/2 .. 1
+  F e = sub(number(right<23>(bits)), splat(126.0f));
+  const F below = larger(splat(0.0f), smaller(splat(1.0f), mul(sub(half, m), splat(3.0e38f))));  // 1: m < sqrt(1/2)
+  e = sub(e, below);
+  m = fma(m, below, m);
+  const F r = sub(m, splat(1.0f)), z = mul(r, r);
+  F y = splat(7.0376836292e-2f);
+  y = fma(y, r, splat(-1.1514610310e-1f));
+  y = fma(y, r, splat(1.1676998740e-1f));
+  y = fma(y, r, splat(-1.2420140846e-1f));
+  y = fma(y, r, splat(1.4249322787e-1f));
+  y = fma(y, r, splat(-1.6668057665e-1f));
+  y = fma(y, r, splat(2.0000714765e-1f));
+  y = fma(y, r, splat(-2.4999993993e-1f));
+  y = fma(y, r, splat(3.3333331174e-1f));
+  y = mul(mul(y, r), z);
+  y = fma(e, splat(-2.12194440e-4f), y);
+  y = fma(z, splat(-0.5f), y);
+  return fma(e, splat(0.693359375f), add(r, y));
+}

@@ -55,3 +55,16 @@ LANE void transpose(F (&r)[W]) {
 // The lower and the upper bfloat16 of each 32-bit word.
 LANE F low_half(F x) { return (F)((Word)x << 16); }
 LANE F high_half(F x) { return (F)((Word)x & 0xffff0000u); }
+
+// W words of 32 bits, without a sign unless said; products and sums wrap.
+using I = Word;
+LANE I load_words(const std::uint32_t* p) { I x; std::memcpy(&x, p, sizeof x); return x; }
+LANE I splat_word(std::uint32_t x) { return I{x, x, x, x}; }
+LANE I words(F x) { return (I)x; }
+LANE F of_words(I x) { return (F)x; }
+LANE I add(I a, I b) { return a + b; }
+LANE I mul(I a, I b) { return a * b; }
+LANE I differ(I a, I b) { return a ^ b; }
+LANE I both(I a, I b) { return a & b; }
+template <int n> LANE I right(I a) { return a >> n; }
+LANE F number(I signed_words) { return __builtin_convertvector((Mask)signed_words, F); }
