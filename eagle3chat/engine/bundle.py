@@ -91,16 +91,16 @@ def open_bundle(path: Path) -> Bundle:
     return Bundle(path, manifest)
 
 
-def tensor_files(directory: Path) -> tuple[Path, ...]:
-    """The safetensors files of a directory: those its index names, else model.safetensors.
+def tensor_files(directory: Path, single: str = TENSORS) -> tuple[Path, ...]:
+    """The files with the weights of a directory: those that its index names, else the one that is called `single`.
 
     Raises:
         BundleError: The index is malformed or names a file outside the directory; a file is missing.
     """
-    index = directory / INDEX
-    names = [TENSORS]
+    index = directory / f"{single}.index.json"
+    names = [single]
     if index.is_file():
-        names = sorted(set(_index(index).values()))
+        names = sorted(set(index_map(index).values()))
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
             raise BundleError(str(index), f"names {name!r}, which is not a file of its directory", AGAIN)
@@ -127,13 +127,18 @@ def read_tensors(directory: Path) -> dict[str, TensorInfo]:
     return tensors
 
 
-def _index(path: Path) -> dict[str, Any]:
+def index_map(path: Path) -> dict[str, Any]:
+    """File by tensor's name, from the index of a directory with several files.
+
+    Raises:
+        BundleError: It is not an index.
+    """
     try:
         names = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BundleError(str(path), "cannot be read as an index of safetensors files", DAMAGED) from error
+        raise BundleError(str(path), "cannot be read as an index of tensor files", DAMAGED) from error
     if not isinstance(names, dict) or not names:
-        raise BundleError(str(path), "cannot be read as an index of safetensors files", DAMAGED)
+        raise BundleError(str(path), "cannot be read as an index of tensor files", DAMAGED)
     return names
 
 

@@ -54,27 +54,40 @@ class TensorInfo:
 
     def read(self) -> bytes:
         """The raw bytes, row-major and little-endian."""
+        return self.part(0, self.end - self.start)
+
+    def part(self, start: int, end: int) -> bytes:
+        """The raw bytes start .. end - 1 of the tensor."""
         with self.path.open("rb") as file:
-            file.seek(self.start)
-            data = file.read(self.end - self.start)
-        if len(data) != self.end - self.start:
+            file.seek(self.start + start)
+            data = file.read(end - start)
+        if len(data) != end - start:
             raise BundleError(str(self.path), f"the file ended inside the tensor {self.name}", DAMAGED)
         return data
 
 
 @dataclass(frozen=True, slots=True)
 class LazyTensor:
-    """A tensor to be written; `read` gives its raw bytes when its turn comes."""
+    """A tensor to be written; `read` gives its raw bytes when its turn comes, `part` those between two places."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     read: Callable[[], Buffer]
+    part: Callable[[int, int], Buffer] | None = None  # None: only the whole can be read
 
     @property
     def size(self) -> int:
         """Bytes."""
         return prod(self.shape) * ITEM_BYTES[self.dtype]
+
+    def rows(self, places: Iterable[int]) -> bytes:
+        """The raw bytes of some rows (of the first axis), one after the other."""
+        width = self.size // self.shape[0]
+        if self.part is not None:
+            return b"".join(self.part(place * width, (place + 1) * width) for place in places)
+        whole = memoryview(self.read()).cast("B")
+        return b"".join(whole[place * width : (place + 1) * width] for place in places)
 
 
 @dataclass(frozen=True, slots=True)
