@@ -107,6 +107,7 @@ def tiny_bundle(
     weights = _target_weights(rng, target, agree, sharp)
     (path / "target").mkdir(parents=True)
     _write(path / "target" / "model.safetensors", weights, dtype, target if quantized else None)
+    (path / "target" / "config.json").write_text(json.dumps(_hugging_face(target, quantized)))
     if draft:
         (path / "draft").mkdir()
         ids, guesses = _draft_weights(rng, head, weights)
@@ -139,6 +140,30 @@ def tiny_bundle(
     )
     write_manifest(path, manifest)
     return path
+
+
+def _hugging_face(config: TargetConfig, quantized: bool) -> dict[str, object]:
+    """target/config.json, as export writes it."""
+    rope: dict[str, object] = {"rope_type": config.rope.kind, "factor": config.rope.factor}
+    if config.rope.kind == "llama3":
+        rope |= {"low_freq_factor": config.rope.low_freq_factor, "high_freq_factor": config.rope.high_freq_factor}
+        rope |= {"original_max_position_embeddings": config.rope.original_max_position}
+    packed = {"group_size": GROUP, "bits": 4, "model.embed_tokens": {"group_size": GROUP, "bits": 8}}
+    return {
+        "model_type": config.family,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "rms_norm_eps": config.rms_eps,
+        "rope_theta": config.rope.theta,
+        "rope_scaling": None if config.rope.kind == "default" else rope,
+        "max_position_embeddings": config.max_position,
+        "tie_word_embeddings": config.tie_embeddings,
+    } | ({"quantization": packed} if quantized else {})
 
 
 def tiny_tokenizer(vocab: int) -> dict[str, object]:
