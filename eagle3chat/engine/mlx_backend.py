@@ -15,7 +15,7 @@ import mlx.core as mx
 from eagle3chat.engine.backend import Verdict
 from eagle3chat.engine.bundle import Bundle
 from eagle3chat.engine.mlx_choice import judge, read
-from eagle3chat.engine.mlx_device import DTYPES, is_gpu, pick_device, pick_dtype
+from eagle3chat.engine.mlx_device import DTYPES, is_gpu, pick_device, pick_dtype, spare_compiler
 from eagle3chat.engine.mlx_draft import DraftHead
 from eagle3chat.engine.mlx_noise import Noise
 from eagle3chat.engine.mlx_penalty import Said, penalised
@@ -58,6 +58,7 @@ class MlxBackend:
         manifest = bundle.manifest
         report = progress or (lambda stage, fraction: None)
         self._device = pick_device(device)
+        spare_compiler(self._device)
         self._dtype = pick_dtype(dtype, manifest, self._device)
         self._capacity = min(context or manifest.max_seq_len, manifest.max_seq_len)
         self._chunk = manifest.max_prefill
@@ -70,10 +71,11 @@ class MlxBackend:
             )
             self._unavailable = "" if manifest.draft else "the bundle has no draft"
             if manifest.draft is not None and bundle.draft_file is not None:
-                self._unavailable = self._target.why_no_rollback
-                if not self._unavailable:
+                if self._target.can_rollback:
                     report("loading the draft", 0.9)
                     self._head = DraftHead(manifest.draft, bundle.draft_file, self._target, self._capacity, form)
+                else:
+                    self._unavailable = "the target keeps a state that cannot go back to an earlier token"
             self._noise = Noise(manifest.target.vocab_size, fused=is_gpu(self._device))
         self._max_chain = manifest.max_chain if self._head else 0
         self._said = Said(manifest.target.vocab_size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import mlx.core as mx
 
 from eagle3chat.engine.config import Manifest
@@ -25,9 +27,20 @@ def pick_device(name: str) -> mx.Device:
     return mx.Device(mx.cpu if name == "cpu" else mx.gpu, 0)
 
 
+def has_metal() -> bool:
+    """Whether MLX computes on an Apple GPU here."""
+    return bool(mx.metal.is_available())
+
+
 def is_gpu(device: mx.Device) -> bool:
     """Whether it is one."""
     return device.type == mx.gpu
+
+
+def spare_compiler(device: mx.Device) -> None:
+    """Do without fused operations where they cannot be made: on a CPU, MLX makes them with g++ while it runs."""
+    if not is_gpu(device) and shutil.which("g++") is None:
+        mx.disable_compile()
 
 
 def pick_dtype(name: str, manifest: Manifest, device: mx.Device) -> str:

@@ -6,9 +6,11 @@ The one place that knows which backends exist. Heavy imports happen inside the f
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,51 +89,74 @@ def _open_bundle_pair(options: PairOptions, report: Progress) -> Pair:
     end = end_of_turn(options, bundle.manifest.stop_ids, codec)
     template = choose_template(options, bundle.manifest.template, bundle.path, end)
     stops = choose_stops(options, bundle.manifest.stop_ids, template, codec)
-    backend, device, dtype, memory = _open_backend(options, bundle, report)
-    manifest = bundle.manifest
+    opened = _open_backend(options, bundle, report)
+    backend, manifest = opened.backend, bundle.manifest
     info = Info(
         model=manifest.name,
         draft=manifest.draft_name,
         family=manifest.family,
-        backend=_backend_name(options),
-        device=device,
-        dtype=dtype,
+        backend=opened.name,
+        device=opened.device,
+        dtype=opened.dtype,
         template=template.name,
         capacity=backend.capacity,
         max_chain=backend.max_chain,
         default_chain=min(manifest.default_chain, backend.max_chain),
-        unavailable="" if manifest.draft else "the bundle has no draft",
+        unavailable=opened.unavailable,
         stops=stop_texts(stops, codec),
         load_seconds=0.0,
-        memory_bytes=memory,
+        memory_bytes=opened.memory_bytes,
     )
     bos_id = manifest.bos_id if options.bos_id is None else options.bos_id
     return Pair(backend, codec, template, stops, bos_id, info)
 
 
-def _backend_name(options: PairOptions) -> str:
-    return "torch" if options.backend == "auto" else options.backend
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A backend, and what it says of itself."""
+
+    backend: Backend[Any]
+    name: str
+    device: str
+    dtype: str
+    memory_bytes: int
+    unavailable: str  # why there is no speculation; empty: there is
 
 
-def _open_backend(options: PairOptions, bundle: Bundle, report: Progress) -> tuple[Backend[Any], str, str, int]:
-    """The backend, and its device, dtype and bytes."""
-    if _backend_name(options) != "torch":
-        raise BackendError(f"There is no backend called {options.backend!r}.", "Use auto, torch or scripted.")
+def _open_backend(options: PairOptions, bundle: Bundle, report: Progress) -> _Opened:
+    """The backend that the options name; "auto": see `_auto`."""
+    name = _auto(options) if options.backend == "auto" else options.backend
+    if name not in ("torch", "mlx"):
+        raise BackendError(f"There is no backend called {name!r}.", "Use auto, torch, mlx or scripted.")
+    wanted = {"device": options.device, "dtype": options.dtype, "context": options.context, "threads": options.threads}
+    unavailable = "" if bundle.manifest.draft else "the bundle has no draft"
     try:
-        from eagle3chat.engine.torch_backend import TorchBackend
+        if name == "mlx":
+            from eagle3chat.engine.mlx_backend import MlxBackend
+
+            backend = MlxBackend(bundle, **wanted, progress=report)
+            unavailable = backend.unavailable
+        else:
+            from eagle3chat.engine.torch_backend import TorchBackend
+
+            backend = TorchBackend(bundle, **wanted, progress=report)
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        library = (error.name or "").partition(".")[0]
+        if library not in ("torch", "mlx", "mlx_lm"):
             raise
-        raise BackendError("torch is not installed.", "Run: pip install torch") from error
-    backend = TorchBackend(
-        bundle,
-        device=options.device,
-        dtype=options.dtype,
-        context=options.context,
-        threads=options.threads,
-        progress=report,
-    )
-    return backend, backend.device, backend.dtype, backend.memory_bytes
+        raise BackendError(f"{library} is not installed.", f"Run: pip install 'eagle3chat[{name}]'") from error
+    return _Opened(backend, name, backend.device, backend.dtype, backend.memory_bytes, unavailable)
+
+
+def _auto(options: PairOptions) -> str:
+    """MLX where it has Metal and is asked for none of torch's devices; else torch."""
+    if sys.platform != "darwin" or options.device.startswith("cuda"):
+        return "torch"
+    if find_spec("mlx") is None or find_spec("mlx_lm") is None:
+        return "torch"
+    from eagle3chat.engine.mlx_device import has_metal
+
+    return "mlx" if has_metal() else "torch"
 
 
 def choose_template(options: PairOptions, default: str, directory: Path | None, end_of_turn: str) -> Template:
