@@ -1,7 +1,7 @@
 """Foreign checkpoints: a target or a draft in somebody else's layout, as what goes into a bundle.
 
     open_target   a GGUF file or a Hugging Face directory (dense, or MLX affine)
-    open_draft    an EAGLE-3 draft in the SpecForge or the speculators layout
+    open_draft    an EAGLE-3 draft in any of its public layouts
 
 Weights stay where they are until a `LazyTensor` is read. The readers of the formats are in their own files
 (gguf_source, hf_source, draft_source) and are imported when needed.
@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eagle3chat.engine.config import DraftConfig, Quantization, TargetConfig
 from eagle3chat.engine.errors import CheckpointError
 from eagle3chat.engine.tensor_file import LazyTensor
+
+if TYPE_CHECKING:
+    from eagle3chat.engine.draft_embedding import TargetRows
 
 END_TOKENS = (
     "<|im_end|>",
@@ -57,6 +60,7 @@ class DraftSource:
     config: DraftConfig
     tensors: tuple[LazyTensor, ...]
     files: tuple[Path, ...]
+    remarks: tuple[str, ...] = ()  # what the user should see: the taps, and what was decided for them
 
 
 def open_target(path: Path) -> TargetSource:
@@ -82,7 +86,11 @@ def open_target(path: Path) -> TargetSource:
 
 
 def open_draft(
-    path: Path, target: TargetConfig, taps: Sequence[int] | None = None, own_embedding: bool | None = None
+    path: Path,
+    target: TargetConfig,
+    taps: Sequence[int] | None = None,
+    own_embedding: bool | None = None,
+    rows: TargetRows | None = None,
 ) -> DraftSource:
     """Open an EAGLE-3 draft for `target`.
 
@@ -91,6 +99,7 @@ def open_draft(
         target: The target that it will draft for.
         taps: Boundaries (0..layers) instead of those that the draft's config names.
         own_embedding: Keep the draft's own embedding, or use the target's; None: as the draft was trained.
+        rows: The target's embedding, to compare the draft's copy with; None: it is not compared.
 
     Raises:
         CheckpointError: The layout is not known, or does not fit the target.
@@ -98,7 +107,7 @@ def open_draft(
     """
     from eagle3chat.engine.draft_source import open_eagle3
 
-    return open_eagle3(path, target, taps, own_embedding)
+    return open_eagle3(path, target, taps, own_embedding, rows)
 
 
 def stop_ids(declared: Iterable[int], controls: Mapping[str, int]) -> tuple[int, ...]:

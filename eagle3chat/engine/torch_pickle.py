@@ -46,7 +46,8 @@ def read_pickle(path: Path) -> dict[str, LazyTensor]:
             f"{path} holds more than tensors{_culprit(path)}: reading it could run code.", CONVERT
         ) from error
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        what = f"cannot be read as a file of tensors ({str(error).splitlines()[0]})"
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        what = f"cannot be read as a file of tensors ({reason})"
         raise BundleError(str(path), what, DAMAGED) from error
     if not isinstance(loaded, dict):
         raise CheckpointError(f"{path} holds a {type(loaded).__name__}, not named tensors.", CONVERT)
