@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eagle3chat.engine.config import DraftConfig, Manifest, Rope, TargetConfig
+from eagle3chat.engine.config import AttentionKind, DraftConfig, Manifest, Rope, TargetConfig
 from eagle3chat.engine.errors import BundleError
 from eagle3chat.engine.layout import TARGET_IDS, problem_in_draft, problem_in_target
 from eagle3chat.engine.manifest import AGAIN, MANIFEST_FILE, read_manifest, write_manifest
@@ -176,11 +176,35 @@ def _problem_in_config(part: str, config: TargetConfig | DraftConfig) -> str:
     for name in names:
         if not getattr(config, name) > 0:
             return f"{part}.{name} is {getattr(config, name)}, not above 0"
-    if config.num_heads % config.num_kv_heads:
-        return f"{part}.num_heads {config.num_heads} is not a multiple of num_kv_heads {config.num_kv_heads}"
-    if config.head_dim % 2:
-        return f"{part}.head_dim {config.head_dim} is odd, which rotary positions cannot turn"
-    return _problem_in_rope(part, config.rope)
+    problem = _problem_in_heads(part, config.num_heads, config) or _problem_in_rope(part, config.rope)
+    return problem or (_problem_in_layers(config) if isinstance(config, TargetConfig) else "")
+
+
+def _problem_in_heads(part: str, heads: int, kind: TargetConfig | DraftConfig | AttentionKind) -> str:
+    if kind.num_kv_heads < 1 or heads % kind.num_kv_heads:
+        return f"{part}.num_heads {heads} is not a multiple of num_kv_heads {kind.num_kv_heads}"
+    if kind.head_dim < 2 or kind.head_dim % 2:
+        return f"{part}.head_dim {kind.head_dim} is odd, which rotary positions cannot turn"
+    return ""
+
+
+def _problem_in_layers(config: TargetConfig) -> str:
+    """Of layers that differ from each other: their types, their window, whose keys and values they read."""
+    types, own = config.layer_types, config.num_layers - config.shared_kv_layers
+    if types and len(types) != config.num_layers:
+        return f"target.layer_types names {len(types)} layers of {config.num_layers}"
+    if ("sliding" in types) != (config.sliding is not None):
+        return "target.sliding does not fit target.layer_types"
+    if not 0 < own <= config.num_layers or set(types[:own]) != set(types):
+        return f"target.shared_kv_layers {config.shared_kv_layers} leaves layers without keys and values to read"
+    if config.layer_input_size < 0 or (config.layer_input_size and config.layer_input_vocab < config.vocab_size):
+        return f"target.layer_input_vocab {config.layer_input_vocab} is below the vocabulary of {config.vocab_size}"
+    if config.sliding is None:
+        return ""
+    if config.sliding.window < 1:
+        return f"target.sliding.window is {config.sliding.window}, not above 0"
+    part = "target.sliding"
+    return _problem_in_heads(part, config.num_heads, config.sliding) or _problem_in_rope(part, config.sliding.rope)
 
 
 def _problem_in_rope(part: str, rope: Rope) -> str:
@@ -189,7 +213,9 @@ def _problem_in_rope(part: str, rope: Rope) -> str:
     ordered = 0 < rope.low_freq_factor < rope.high_freq_factor and rope.original_max_position > 0
     if rope.kind == "llama3" and not ordered:
         return f"{part}.rope lacks the numbers that the kind llama3 needs"
-    return ""
+    if rope.kind == "yarn" and not (0 < rope.beta_slow < rope.beta_fast and rope.original_max_position > 0):
+        return f"{part}.rope lacks the numbers that the kind yarn needs"
+    return "" if 0 < rope.partial <= 1 else f"{part}.rope.partial is {rope.partial}, not within 0..1"
 
 
 def _problem_in_pair(manifest: Manifest, draft: DraftConfig) -> str:

@@ -106,6 +106,11 @@ class TargetConfig:
             return self.sliding
         return AttentionKind(self.num_kv_heads, self.head_dim, self.rope, 0, self.key_is_value)
 
+    def mlp_size(self, layer: int) -> int:
+        """How wide a layer's MLP is inside."""
+        shared = layer >= self.num_layers - self.shared_kv_layers
+        return self.shared_intermediate_size if shared and self.shared_intermediate_size else self.intermediate_size
+
     def cache_layer(self, layer: int) -> int:
         """The layer whose keys and values a layer reads: its own, or with shared ones the last own of its type."""
         own = self.num_layers - self.shared_kv_layers

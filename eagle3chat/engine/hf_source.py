@@ -6,7 +6,7 @@ Dense F32, F16 and BF16, or the MLX affine layout, both unchanged. Other quantis
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,17 @@ from eagle3chat.engine.bundle import (
 from eagle3chat.engine.checkpoint import TargetSource, stop_ids
 from eagle3chat.engine.config import Quantization
 from eagle3chat.engine.errors import BundleError, CheckpointError
-from eagle3chat.engine.hf_config import quantization_json, read_json, read_target_config, whole
+from eagle3chat.engine.hf_config import read_json, read_target_config, target_config_json, text_config, whole
+from eagle3chat.engine.hf_names import text_name, unused
 from eagle3chat.engine.layout import group_and_bits, problem_in_target, target_modules
 from eagle3chat.engine.tensor_file import LazyTensor, TensorInfo
 
-IGNORED = ".rotary_emb.inv_freq"
+_REWRITTEN = """
+    _sliding_window_pattern layer_types per_layer_config quantization quantization_config rope_local_base_freq
+    rope_parameters rope_scaling rope_theta sliding_window_pattern
+    """
+REWRITTEN = frozenset(_REWRITTEN.split())
+"""Keys of config.json that are written anew or left out."""
 OTHER = "Use a dense checkpoint, or one in MLX's affine layout."
 
 
@@ -42,8 +48,10 @@ def open_hf(path: Path) -> TargetSource:
     """
     config_file = path / CONFIG
     values = read_json(config_file)
-    stored = {name: info for name, info in _stored(path).items() if not name.endswith(IGNORED)}
+    stored = _stored(path)
     config = read_target_config(values, "lm_head.weight" not in stored, str(config_file))
+    left_out = unused(config)
+    stored = {name: info for name, info in stored.items() if not name.startswith(left_out)}
     quantization = _quantization(values, str(config_file))
     if quantization is not None:
         widths = {module: columns for module, _, columns in target_modules(config)}
@@ -51,10 +59,8 @@ def open_hf(path: Path) -> TargetSource:
     problem = problem_in_target(stored, config, quantization)
     if problem:
         raise CheckpointError(f"{path}: {problem}.", OTHER)
-    written = {k: v for k, v in values.items() if k not in ("quantization", "quantization_config")}
-    written["tie_word_embeddings"] = config.tie_embeddings
-    if quantization is not None:
-        written["quantization"] = quantization_json(quantization)
+    text = text_config(values, str(config_file))
+    kept = {key: value for key, value in text.items() if key not in REWRITTEN}
     words = _words(path)
     data = _tokenizer(path, config.vocab_size)
     settings = {k: v for k, v in words.items() if k != "chat_template"}
@@ -63,23 +69,31 @@ def open_hf(path: Path) -> TargetSource:
         config=config,
         quantization=quantization,
         tensors=tuple(LazyTensor(n, i.dtype, i.shape, i.read) for n, i in stored.items()),
-        config_json=written,
+        config_json=kept | target_config_json(config, quantization),
         tokenizer=data,
         tokenizer_config=settings,
         chat_template=_chat_template(path, words),
         bos_id=_bos_id(data, words),
-        stop_ids=_stop_ids(path, values, words, data),
+        stop_ids=_stop_ids(path, (values, text), words, data),
         files=_files(path, stored),
     )
 
 
 def _stored(path: Path) -> dict[str, TensorInfo]:
+    """The text model's tensors, by their names in it."""
     pickles = sorted(path.glob("*.bin"))
     if pickles and not any(path.glob("*.safetensors")):
         raise CheckpointError(
             f"{pickles[0]} is a pickle, which can run code when it is read.", "Convert the checkpoint to safetensors."
         )
-    return read_tensors(path)
+    stored: dict[str, TensorInfo] = {}
+    for name, info in read_tensors(path).items():
+        inner = text_name(name)
+        if inner in stored:
+            raise CheckpointError(f"{path}: the tensor {inner} is there under two names.", OTHER)
+        if inner:
+            stored[inner] = info
+    return stored
 
 
 def _quantization(values: Mapping[str, Any], where: str) -> Quantization | None:
@@ -98,7 +112,8 @@ def _quantization(values: Mapping[str, Any], where: str) -> Quantization | None:
             if entry.get("mode", "affine") != "affine":
                 raise CheckpointError(f"{where}: the quantisation {entry['mode']!r} is not known.", OTHER)
             numbers = whole(entry, "group_size", where, group), whole(entry, "bits", where, bits)
-            overrides.append((module, *numbers))
+            if text_name(module):
+                overrides.append((text_name(module), *numbers))
     return Quantization(group_size=group, bits=bits, overrides=tuple(overrides))
 
 
@@ -168,9 +183,11 @@ def _bos_id(data: bytes, words: Mapping[str, Any]) -> int:
     return int(bos) if adds else -1
 
 
-def _stop_ids(path: Path, values: Mapping[str, Any], words: Mapping[str, Any], data: bytes) -> tuple[int, ...]:
+def _stop_ids(
+    path: Path, configs: Sequence[Mapping[str, Any]], words: Mapping[str, Any], data: bytes
+) -> tuple[int, ...]:
     generation = path / "generation_config.json"
-    sources = [read_json(generation) if generation.is_file() else {}, values]
+    sources = [read_json(generation) if generation.is_file() else {}, *configs]
     declared: list[int] = []
     for source in sources:
         ends = source.get("eos_token_id")

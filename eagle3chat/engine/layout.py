@@ -31,36 +31,63 @@ class Described(Protocol):
 
 def target_modules(config: TargetConfig) -> Iterator[tuple[str, int, int]]:
     """Module path, N and K of every matrix of a target; each may be quantised."""
-    width, inner, head = config.hidden_size, config.intermediate_size, config.head_dim
+    width, extra = config.hidden_size, config.layer_input_size
     yield "model.embed_tokens", config.vocab_size, width
+    if extra:
+        yield "model.embed_tokens_per_layer", config.layer_input_vocab, config.num_layers * extra
+        yield "model.per_layer_model_projection", config.num_layers * extra, width
     for index in range(config.num_layers):
-        layer = f"model.layers.{index}"
-        yield f"{layer}.self_attn.q_proj", config.num_heads * head, width
-        yield f"{layer}.self_attn.k_proj", config.num_kv_heads * head, width
-        yield f"{layer}.self_attn.v_proj", config.num_kv_heads * head, width
-        yield f"{layer}.self_attn.o_proj", width, config.num_heads * head
+        layer, kind, inner = f"model.layers.{index}", config.kind(index), config.mlp_size(index)
+        queries, keys = config.num_heads * kind.head_dim, kind.num_kv_heads * kind.head_dim
+        yield f"{layer}.self_attn.q_proj", queries, width
+        if config.cache_layer(index) == index:
+            yield f"{layer}.self_attn.k_proj", keys, width
+            if not kind.key_is_value:
+                yield f"{layer}.self_attn.v_proj", keys, width
+        yield f"{layer}.self_attn.o_proj", width, queries
         yield f"{layer}.mlp.gate_proj", inner, width
         yield f"{layer}.mlp.up_proj", inner, width
         yield f"{layer}.mlp.down_proj", width, inner
+        if extra:
+            yield f"{layer}.per_layer_input_gate", extra, width
+            yield f"{layer}.per_layer_projection", width, extra
     if not config.tie_embeddings:
         yield "lm_head", config.vocab_size, width
 
 
 def target_vectors(config: TargetConfig) -> Iterator[tuple[str, Shape]]:
     """Name and shape of every tensor of a target that is never quantised."""
-    width, head = config.hidden_size, config.head_dim
+    width = config.hidden_size
+    norms = ["input_layernorm", "post_attention_layernorm"]
+    if config.sandwich_norms:
+        norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
+    if config.layer_input_size:
+        norms.append("post_per_layer_input_norm")
+        yield "model.per_layer_projection_norm.weight", (config.layer_input_size,)
     for index in range(config.num_layers):
         layer = f"model.layers.{index}"
-        yield f"{layer}.input_layernorm.weight", (width,)
-        yield f"{layer}.post_attention_layernorm.weight", (width,)
-        if config.qk_norm:
-            yield f"{layer}.self_attn.q_norm.weight", (head,)
-            yield f"{layer}.self_attn.k_norm.weight", (head,)
-        if config.attention_bias:
-            yield f"{layer}.self_attn.q_proj.bias", (config.num_heads * head,)
-            yield f"{layer}.self_attn.k_proj.bias", (config.num_kv_heads * head,)
-            yield f"{layer}.self_attn.v_proj.bias", (config.num_kv_heads * head,)
+        for norm in norms:
+            yield f"{layer}.{norm}.weight", (width,)
+        if config.layer_scalar:
+            yield f"{layer}.layer_scalar", (1,)
+        yield from _attention_vectors(config, index, f"{layer}.self_attn")
     yield "model.norm.weight", (width,)
+
+
+def _attention_vectors(config: TargetConfig, index: int, attention: str) -> Iterator[tuple[str, Shape]]:
+    kind, own = config.kind(index), config.cache_layer(index) == index
+    if config.qk_norm:
+        yield f"{attention}.q_norm.weight", (kind.head_dim,)
+        if own:
+            yield f"{attention}.k_norm.weight", (kind.head_dim,)
+    if config.attention_bias:
+        yield f"{attention}.q_proj.bias", (config.num_heads * kind.head_dim,)
+        for name in ("k_proj", "v_proj") if own else ():
+            yield f"{attention}.{name}.bias", (kind.num_kv_heads * kind.head_dim,)
+    if config.output_bias:
+        yield f"{attention}.o_proj.bias", (config.hidden_size,)
+    if config.sinks:
+        yield f"{attention}.sinks", (config.num_heads,)
 
 
 def draft_tensors(config: DraftConfig) -> dict[str, Shape]:
