@@ -25,6 +25,7 @@ def export(args: argparse.Namespace) -> int:
         Eagle3Error: A source cannot be read or converted exactly, or the bundle cannot be written.
     """
     progress = Progress(sys.stderr)
+    remarks: list[str] = []
     draft = flag(args, "draft")
     try:
         path = export_bundle(
@@ -40,10 +41,13 @@ def export(args: argparse.Namespace) -> int:
             own_embedding=flag(args, "own_embedding"),
             name=flag(args, "name"),
             progress=progress,
+            remark=remarks.append,
             command=command_line(args),
         )
     finally:
         progress.done()
+        for remark in remarks:
+            print(remark, file=sys.stderr)
     print(path)
     return 0
 

@@ -31,6 +31,7 @@ from eagle3chat.engine.bundle import (
 )
 from eagle3chat.engine.checkpoint import DraftSource, TargetSource, open_draft, open_target
 from eagle3chat.engine.config import Manifest, Source
+from eagle3chat.engine.draft_embedding import rows_of
 from eagle3chat.engine.errors import BundleError, CheckpointError, SettingError
 from eagle3chat.engine.manifest import MANIFEST_FILE, write_manifest
 from eagle3chat.engine.tensor_file import ITEM_BYTES, LazyTensor, write_tensors
@@ -57,6 +58,7 @@ def export_bundle(
     own_embedding: bool | None = None,
     name: str | None = None,
     progress: Progress | None = None,
+    remark: Callable[[str], None] | None = None,
     command: str = "",
 ) -> Path:
     """Make a bundle in `output_dir`, replacing one that is there.
@@ -72,6 +74,7 @@ def export_bundle(
         taps, own_embedding: As for `open_draft`.
         name: As shown; None: from the target's file.
         progress: Called with a stage and the fraction of the whole, 0..1.
+        remark: Called with what the user should know of the draft: its taps, and what was decided for it.
         command: For the record.
 
     Returns:
@@ -83,13 +86,16 @@ def export_bundle(
         SettingError: A number is outside its range.
     """
     report = progress or (lambda stage, fraction: None)
+    say = remark or (lambda text: None)
     _check_settings(chain, max_chain, max_prefill, max_seq_len)
     _check_output(output_dir)
     report("reading the target", 0.0)
     target = open_target(target_path)
     draft = None
     if draft_path is not None:
-        draft = open_draft(draft_path, target.config, taps, own_embedding)
+        draft = open_draft(draft_path, target.config, taps, own_embedding, rows_of(target))
+        for text in draft.remarks:
+            say(text)
     template_name, template_text = _template(template, target)
     with _beside(output_dir) as partial:
         _write_parts(partial, target, draft, template_text, report)
