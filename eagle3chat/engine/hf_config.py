@@ -141,7 +141,6 @@ def target_config_json(config: TargetConfig, quantization: Quantization | None) 
         "num_attention_heads": config.num_heads,
         "num_key_value_heads": config.num_kv_heads,
         "head_dim": config.head_dim,
-        "hidden_act": "gelu_pytorch_tanh" if config.activation == "gelu_tanh" else "silu",
         "rms_norm_eps": config.rms_eps,
         "rope_theta": config.rope.theta,
         "rope_parameters": rope,
@@ -151,8 +150,7 @@ def target_config_json(config: TargetConfig, quantization: Quantization | None) 
     }
     if config.rope.kind != "default" and config.family != "gemma4_text":
         values["rope_scaling"] = rope
-    if family.gemma:
-        values |= gemma_json(config)
+    values |= gemma_json(config) if family.gemma else {"hidden_act": "silu"}
     if quantization is not None:
         values["quantization"] = quantization_json(quantization)
     return values

@@ -36,16 +36,17 @@ def test_a_config_is_written_and_read_again(family: str) -> None:
 def test_transformers_reads_the_written_config_alike(family: str) -> None:
     from transformers import AutoConfig
 
-    ours = AutoConfig.for_model(**json.loads(json.dumps(target_config_json(read(CONFIGS[family]), None))))
-    theirs = AutoConfig.for_model(**json.loads(json.dumps(CONFIGS[family])))
-    for key in ("layer_types", "rope_parameters", "sliding_window", "num_key_value_heads", "hidden_activation"):
-        assert getattr(ours, key) == getattr(theirs, key), key
+    written = target_config_json(read(CONFIGS[family]), None)
+    made = [AutoConfig.for_model(**json.loads(json.dumps(values))) for values in (written, CONFIGS[family])]
+    ours, theirs = (config.to_dict() for config in made)
+    keys = ["layer_types", "rope_parameters", "sliding_window", "num_key_value_heads", "hidden_activation", "head_dim"]
     if family == "gemma3":
-        assert ours.query_pre_attn_scalar == 24
-        return
-    for key in ("per_layer_config", "num_kv_shared_layers", "use_double_wide_mlp", "hidden_size_per_layer_input"):
-        assert getattr(ours, key) == getattr(theirs, key), key
-    assert read(theirs.to_dict()) == read(CONFIGS[family])  # as transformers itself saves it: per_layer_config
+        keys += ["query_pre_attn_scalar"]
+    else:
+        keys += ["per_layer_config", "num_kv_shared_layers", "use_double_wide_mlp", "hidden_size_per_layer_input"]
+        keys += ["vocab_size_per_layer_input", "final_logit_softcapping", "attention_k_eq_v"]
+        assert read(theirs) == read(CONFIGS[family])  # as transformers itself saves it: per_layer_config
+    assert {key: ours[key] for key in keys} == {key: theirs[key] for key in keys}
 
 
 @pytest.mark.parametrize("family", GEMMA)
