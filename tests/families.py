@@ -241,6 +241,12 @@ def true_logits(path: Path, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         return np.asarray(output.logits[0].float().numpy())
 
 
+def true_module(path: Path) -> Any:
+    """transformers' model of a directory that `family_checkpoint` made: float32, eager attention."""
+    with _quiet():
+        return _loaded(str(path))
+
+
 @functools.lru_cache(maxsize=2)
 def _loaded(path: str) -> Any:
     import torch

@@ -118,12 +118,23 @@ class Checkpoint:
         """
         if f"{module}.scales" not in self._where:
             return self.tensor(f"{module}.weight", rows, columns)
+        return Affine(*self._affine(module, (rows,), columns))
+
+    def stack(self, module: str, count: int, rows: int, columns: int) -> Tensor | list[Affine]:
+        """The weights of `count` matrices [rows, columns] that stand in one tensor, dense [count, rows, columns] or
+        quantised, each on its own."""
+        if f"{module}.scales" not in self._where:
+            return self.tensor(f"{module}.weight", count, rows, columns)
+        words, scales, biases, bits, group = self._affine(module, (count, rows), columns)
+        return [Affine(*parts, bits, group) for parts in zip(words, scales, biases, strict=True)]
+
+    def _affine(self, module: str, rows: tuple[int, ...], columns: int) -> tuple[Tensor, Tensor, Tensor, int, int]:
+        """Words, scales, biases, bits and group of a quantised module."""
         words = self.tensor(f"{module}.weight")
         scales = self.tensor(f"{module}.scales")
         bits, group = 32 * words.shape[-1] // columns, columns // scales.shape[-1]
-        if bits not in (2, 3, 4, 5, 6, 8) or group * scales.shape[-1] != columns or words.shape[0] != rows:
-            what = (
-                f"{module} is not {rows} x {columns} affine: words {tuple(words.shape)}, scales {tuple(scales.shape)}"
-            )
+        if bits not in (2, 3, 4, 5, 6, 8) or group * scales.shape[-1] != columns or tuple(words.shape[:-1]) != rows:
+            size = " x ".join(str(size) for size in (*rows, columns))
+            what = f"{module} is not {size} affine: words {tuple(words.shape)}, scales {tuple(scales.shape)}"
             raise BundleError(self._path, what, "Make the bundle again.")
-        return Affine(words, scales, self.tensor(f"{module}.biases", *scales.shape), bits, group)
+        return words, scales, self.tensor(f"{module}.biases", *scales.shape), bits, group
