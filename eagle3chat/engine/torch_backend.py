@@ -18,6 +18,8 @@ from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_choice import judge, read
 from eagle3chat.engine.torch_device import DTYPES, Mark, pick_device, pick_dtype, upload
 from eagle3chat.engine.torch_draft import DraftHead
+from eagle3chat.engine.torch_draft_program import DraftProgram
+from eagle3chat.engine.torch_layers import FEW_ROWS
 from eagle3chat.engine.torch_noise import Noise
 from eagle3chat.engine.torch_penalty import Said, penalised
 from eagle3chat.engine.torch_proposal import Pending, TorchDraft, propose
@@ -89,6 +91,7 @@ class TorchBackend:
             checkpoint = Checkpoint([bundle.draft_file])
             self._head = DraftHead(manifest.draft, checkpoint, self._target, self._capacity, precision)
             checkpoint.close()
+        self._program = self._bind_program()
         self._noise = Noise(manifest.target.vocab_size, self._device)
         self._said = Said(manifest.target.vocab_size, self._device)
         self._pending = Pending()
@@ -125,7 +128,7 @@ class TorchBackend:
         """Drop weights and caches. Calling it again does nothing."""
         if self._target is None:
             return
-        self._target = self._head = self._verified = None
+        self._target = self._head = self._verified = self._program = None
         self._pending = Pending()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
@@ -178,6 +181,12 @@ class TorchBackend:
 
     # Rounds
 
+    def _bind_program(self) -> DraftProgram | None:
+        """Chains as bound kernel calls, where the draft allows it."""
+        if self._head is None or self._max_chain == 0 or not DraftProgram.fits(self._head):
+            return None
+        return DraftProgram(self._head, self._max_chain)
+
     def _catch_up(self) -> tuple[Tensor, Tensor]:
         """Take pending rows into the draft cache; gives their tokens [p] and the pass's output [p, H]."""
         taps, tokens = self._pending.take()
@@ -198,7 +207,11 @@ class TorchBackend:
             anchor = upload([self._anchor], torch.int64, self._device)
             return TorchDraft(anchor, anchor.float(), None, sampling.seed, started, started)
         noise = self._noise_of(committed, chain + 1, sampling)
-        tokens, p = propose(self._head, *self._catch_up(), chain, sampling, noise, self._said.counts(sampling))
+        counts = self._said.counts(sampling)
+        if self._program is not None and counts is None and len(self._pending.tokens) <= FEW_ROWS:
+            tokens, p = self._program(*self._pending.take(), chain, sampling, noise)
+        else:
+            tokens, p = propose(self._head, *self._catch_up(), chain, sampling, noise, counts)
         return TorchDraft(tokens, p, noise, sampling.seed, started, Mark(self._device))
 
     def _noise_of(self, position: int, rows: int, sampling: Sampling) -> Tensor | None:

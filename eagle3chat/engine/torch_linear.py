@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from eagle3chat.engine.torch_weights import Affine, Weight, dense
-from eagle3chat.kernels import cpu_linear
+from eagle3chat.kernels import cpu_linear, cpu_table
+from eagle3chat.kernels.cpu import library
 from eagle3chat.kernels.cpu_linear import CpuLinear
 
 INT4_GROUPS = (32, 64, 128)  # what the int4 kernel takes and MLX writes
@@ -181,6 +182,9 @@ class Table:
         return F.embedding(ids, self.weight)
 
 
+TABLE_ROWS = 16  # more come from a prompt: torch's operations check the ids
+
+
 class CodeTable:
     """8-bit embedding rows, made dense when they are read: exact in float32, then rounded to `dtype`."""
 
@@ -190,8 +194,12 @@ class CodeTable:
         # [V, 2, K / group, 1]: scales, biases, ready to be spread over their groups
         self.scale_and_bias = torch.stack((weight.scales, weight.biases), 1)[..., None].float().to(device)
         self.nbytes = self.codes.nbytes + self.scale_and_bias.nbytes
+        able = device.type == "cpu" and dtype in cpu_table.DTYPES and library() is not None
+        self.kernel = cpu_table.TableRows(self.codes, self.scale_and_bias, self.group, dtype) if able else None
 
     def __call__(self, ids: Tensor) -> Tensor:
+        if self.kernel is not None and ids.shape[0] <= TABLE_ROWS:
+            return self.kernel(ids)
         scale, bias = self.scale_and_bias.index_select(0, ids).unbind(1)
         codes = self.codes.index_select(0, ids).float().view(ids.shape[0], -1, self.group)
         return codes.mul_(scale).add_(bias).view(ids.shape[0], -1).to(self.dtype)

@@ -1,0 +1,181 @@
+"""A chain of proposals as a list of kernel calls on memory of its own, bound beforehand.
+
+What `torch_proposal.propose` does on top of `DraftHead`, for the plain case that its `fits` describes: the numbers are
+the same, but a step is a dozen calls whose arguments are ready. The head's weights are cold in every round, and what
+torch and Python do around the kernels costs as much again. Knows no target and no penalties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from eagle3chat.engine.sampling import Sampling
+from eagle3chat.engine.torch_draft import DraftHead
+from eagle3chat.engine.torch_layers import FEW_ROWS
+from eagle3chat.engine.torch_linear import CodeTable
+from eagle3chat.kernels import cpu_choice
+from eagle3chat.kernels.cpu_linear import CpuLinear
+
+Call = Callable[[], None]
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """The calls of one pass over some rows: up to the attention, the attention at a position, from there to logits."""
+
+    before: tuple[Call, ...]
+    attend: Callable[[int], None]
+    after: tuple[Call, ...]
+
+    def __call__(self, start: int) -> None:
+        for call in self.before:
+            call()
+        self.attend(start)
+        for call in self.after:
+            call()
+
+
+class DraftProgram:
+    """A head's chains on the kernels.
+
+    Args:
+        head: See `fits`.
+        longest: The longest chain.
+    """
+
+    def __init__(self, head: DraftHead, longest: int) -> None:
+        self.head = head
+        width, attend = head.config.hidden_size, head.attention.kernel
+        inner, words = head.mlp.kernel.width, head.head.rows
+        rows, dtype = FEW_ROWS, torch.bfloat16
+        self.ids_in = torch.zeros(rows, dtype=torch.int64)
+        self.embedded, self.features, self.x, self.normed, self.added, self.hidden = (
+            torch.empty(rows, width, dtype=dtype) for _ in range(6)
+        )
+        self.pairs = torch.empty(rows, 2 * width, dtype=dtype)
+        self.qkv = torch.empty(rows, attend.width_in, dtype=dtype)
+        self.attended = torch.empty(rows, attend.width, dtype=dtype)
+        self.gate_up = torch.empty(rows, 2 * inner, dtype=dtype)
+        self.gated = torch.empty(rows, inner, dtype=dtype)
+        self.out, self.last = torch.empty(width, dtype=dtype), torch.empty(width, dtype=dtype)
+        self.logits = torch.empty(words)
+        self.ids = torch.zeros(longest + 1, dtype=torch.int64)  # the anchor, then the proposals
+        self.p = torch.zeros(longest + 1)
+        self.passes: dict[int, Pass] = {}
+        self.steps = [self._step(step) for step in range(longest)]
+
+    @staticmethod
+    def fits(head: DraftHead) -> bool:
+        """Whether the head is one layer that runs on the kernels from end to end, with an 8-bit embedding."""
+        linears = (head.fc, head.attention.qkv, head.attention.out, head.mlp.gate_up, head.mlp.down, head.head)
+        return (
+            not head.later
+            and not head.tap_norms
+            and head.input_norm is None
+            and all(isinstance(linear, CpuLinear) for linear in linears)
+            and head.head.wide
+            and head.attention.kernel is not None
+            and head.mlp.kernel is not None
+            and head.norm.kernel is not None
+            and isinstance(head.embed, CodeTable)
+            and head.embed.kernel is not None
+        )
+
+    def _pass(self, ids: int, features: int, rows: int) -> Pass:
+        """Bind a pass over rows whose tokens and features lie at two addresses; its last row is proposed from."""
+        head, width = self.head, self.head.config.hidden_size
+        line = self.embedded.element_size() * width
+        embedded, pairs, qkv, attended, added, x, normed, gate_up, gated, hidden = (
+            part.data_ptr()
+            for part in (
+                self.embedded,
+                self.pairs,
+                self.qkv,
+                self.attended,
+                self.added,
+                self.x,
+                self.normed,
+                self.gate_up,
+                self.gated,
+                self.hidden,
+            )
+        )
+        norms: list[Call] = []
+        for row in range(rows):  # by row: the halves of a pair lie apart
+            norms.append(partial(head.embed_norm.kernel.run, embedded + row * line, pairs + 2 * row * line, 1))
+            norms.append(partial(head.hidden_norm.kernel.run, features + row * line, pairs + (2 * row + 1) * line, 1))
+        residual = features
+        if head.config.norm_before_residual:
+            norms.append(partial(head.hidden_norm.kernel.run, features, hidden, rows))
+            residual = hidden
+        final = (rows - 1) * line
+        return Pass(
+            before=(
+                partial(head.embed.kernel.run, ids, rows, embedded),
+                *norms,
+                head.attention.qkv.bind(pairs, qkv, rows),
+            ),
+            attend=partial(head.attention.kernel.run, qkv, attended, rows),
+            after=(
+                head.attention.out.bind(attended, added, rows),
+                partial(head.post_norm.kernel.run_add, residual, added, x, normed, rows),
+                head.mlp.gate_up.bind(normed, gate_up, rows),
+                partial(head.mlp.kernel.run, gate_up, gated, rows),
+                head.mlp.down.bind(gated, added, rows),
+                partial(
+                    head.norm.kernel.run_add, x + final, added + final, self.out.data_ptr(), self.last.data_ptr(), 1
+                ),
+                head.head.bind(self.last.data_ptr(), self.logits.data_ptr(), 1),
+            ),
+        )
+
+    def _step(self, step: int) -> Pass:
+        """The pass that follows proposal `step`, from the head's own output."""
+        feature = self.last if self.head.config.norm_output else self.out
+        return self._pass(self.ids[step + 1 :].data_ptr(), feature.data_ptr(), 1)
+
+    def __call__(
+        self, taps: Tensor, tokens: Sequence[int], chain: int, sampling: Sampling, noise: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Take confirmed rows into the cache, counted, and propose; arguments and results as `propose`'s.
+
+        Args:
+            taps: [p, A * Ht], p <= FEW_ROWS.
+            tokens: [p], the token after each row's position; the last one is the anchor.
+        """
+        head, rows = self.head, len(tokens)
+        assert 0 < rows <= FEW_ROWS and 0 < chain <= len(self.steps)
+        taps = taps.contiguous()
+        self.ids_in[:rows] = torch.tensor(tokens)
+        first = self.passes.get(rows)
+        if first is None:
+            first = self.passes[rows] = self._pass(self.ids_in.data_ptr(), self.features.data_ptr(), rows)
+        head.fc.bind(taps.data_ptr(), self.features.data_ptr(), rows)()
+        first(head.cache.rows)
+        head.cache.advance(rows)
+        self.ids[0] = tokens[-1]
+        self.p[chain] = 0.0
+        for step in range(chain):
+            self._pick(step, sampling, noise)
+            if step + 1 < chain:
+                self.steps[step](head.cache.rows + step)
+        return self.ids[: chain + 1].clone(), self.p[: chain + 1].clone()
+
+    def _pick(self, step: int, sampling: Sampling, noise: Tensor | None) -> None:
+        """A proposal from the logits at hand."""
+        cpu_choice.pick(
+            self.logits.data_ptr(),
+            None if noise is None else noise.data_ptr() + step * noise.shape[1] * FLOAT_BYTES,
+            self.head.target_ids.data_ptr(),
+            len(self.logits),
+            sampling.temperature or 1.0,
+            sampling.sharpness,
+            self.ids.data_ptr() + (step + 1) * self.ids.element_size(),
+            self.p.data_ptr() + step * FLOAT_BYTES,
+        )
