@@ -72,11 +72,13 @@ class Backend(Protocol[D]):
         """Cache tokens[:-1]; tokens[-1] becomes the anchor.
 
         The first `keep` rows of both caches are reused: the caller has checked that tokens[:keep + 1]
-        equal the tokens they came from. keep <= max(0, len(tokens) - 2).
+        equal the tokens they came from. keep <= max(0, len(tokens) - 2). Where a sliding window has passed
+        over rows that the kept context needs, the backend keeps fewer (as a rule none), never wrong ones.
 
         Yields:
-            Tokens cached so far, after each chunk. Whoever stops listening leaves caches that hold exactly
-            that many rows.
+            Tokens cached so far, after each chunk; before the first one only when fewer than `keep` were
+            kept: how many, so a number below `keep` says what was truly reused. Whoever stops listening
+            leaves caches that hold exactly that many rows.
         """
 
     def draft(self, chain: int, sampling: Sampling) -> D:

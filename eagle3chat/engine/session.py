@@ -74,7 +74,7 @@ class Session:
         check_prompt(len(prompt), self._pair.backend.capacity)
         keep = reusable(self._committed, prompt)
         tally = Tally(len(prompt), keep, started)
-        yield from self._prefill(prompt, keep)
+        yield from self._prefill(prompt, keep, tally)
         tally.prefilled()
         if self._cancelled:
             yield Finished("cancelled", "", "", tally.usage())
@@ -82,13 +82,16 @@ class Session:
         limit = self._pair.backend.capacity + 1 - len(prompt)
         yield from self._decode(tally, min(limit, say.max_new_tokens or limit), say.max_new_tokens)
 
-    def _prefill(self, prompt: Sequence[int], keep: int) -> Iterator[Prefill]:
-        """Cache the prompt; at each yield `_committed` is what the caches hold."""
+    def _prefill(self, prompt: Sequence[int], keep: int, tally: Tally) -> Iterator[Prefill]:
+        """Cache the prompt; at each yield `_committed` is what the caches hold. The backend may keep fewer rows."""
         total = len(prompt) - 1
         self._committed = list(prompt[: keep + 1])
         yield Prefill(keep, total, keep)
         for done in self._pair.backend.prefill(prompt, keep):
             self._committed = list(prompt[: done + 1])
+            if done < keep:
+                keep = done
+                tally.reused(keep)
             yield Prefill(done, total, keep)
             if self._cancelled:
                 return

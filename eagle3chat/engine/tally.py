@@ -31,6 +31,10 @@ class Tally:
         self._reached_at: list[int] = []
         self._accepted_at: list[int] = []
 
+    def reused(self, tokens: int) -> None:
+        """So many of the prompt's rows were kept after all."""
+        self._reused_tokens = tokens
+
     def prefilled(self) -> None:
         """The prompt is cached."""
         self._prefilled = time.perf_counter()
