@@ -11,7 +11,7 @@ from typing import Any
 
 from eagle3chat.engine.config import Rope
 from eagle3chat.engine.errors import CheckpointError
-from eagle3chat.engine.hf_config import read_rope
+from eagle3chat.engine.hf_rope import read_rope
 
 LAYER_CONFIG, EAGLE_CONFIG = "transformer_layer_config", "eagle_config"
 TAP_IDS = "eagle_aux_hidden_state_layer_ids"

@@ -15,7 +15,7 @@ from typing import Any
 
 from eagle3chat.engine.bundle import INDEX, index_map, read_tensors, tensor_files
 from eagle3chat.engine.errors import BundleError, CheckpointError
-from eagle3chat.engine.hf_config import read_json
+from eagle3chat.engine.hf_values import read_json
 from eagle3chat.engine.tensor_file import DAMAGED, LazyTensor, TensorInfo
 
 PICKLE = "pytorch_model.bin"

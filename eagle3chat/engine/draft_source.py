@@ -28,7 +28,7 @@ from eagle3chat.engine.draft_files import read_weights
 from eagle3chat.engine.draft_names import canonical, layer_count
 from eagle3chat.engine.draft_vocabulary import MASK, OFFSETS, target_ids
 from eagle3chat.engine.errors import CheckpointError
-from eagle3chat.engine.hf_config import number, read_json, whole
+from eagle3chat.engine.hf_values import number, read_json, whole
 from eagle3chat.engine.layout import DRAFT_EMBEDDING, TARGET_IDS, problem_in_draft
 from eagle3chat.engine.tensor_file import LazyTensor
 

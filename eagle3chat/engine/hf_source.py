@@ -68,7 +68,7 @@ def open_hf(path: Path) -> TargetSource:
         name=path.resolve().name,
         config=config,
         quantization=quantization,
-        tensors=tuple(LazyTensor(n, i.dtype, i.shape, i.read) for n, i in stored.items()),
+        tensors=tuple(LazyTensor(n, i.dtype, i.shape, i.read, i.part) for n, i in stored.items()),
         config_json=kept | target_config_json(config, quantization),
         tokenizer=data,
         tokenizer_config=settings,
