@@ -83,8 +83,13 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
-        self._where: dict[str, tuple[str, int, int, int, int]] = {}  # key -> shard, first row, rows, first reply row, rows
-        index = path / INDEX
+        self._where: dict[str, tuple[str, int, int, int, int]] = {}  # key -> shard, row, rows, reply row, reply rows
+        self._open: dict[str, object] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """See what another process has added."""
+        index = self.path / INDEX
         for line in index.read_text().splitlines() if index.is_file() else ():
             try:
                 entry = json.loads(line)
@@ -92,7 +97,6 @@ class Store:
                 continue  # cut off by a crash: its shard is computed again
             for key, *place in entry["conversations"]:
                 self._where[key] = (entry["shard"], *place)
-        self._open: dict[str, object] = {}
 
     def __contains__(self, conversation: Conversation) -> bool:
         return conversation.key in self._where
