@@ -132,7 +132,8 @@ class Checkpoint:
             return Matrix(self.tensor(f"{module}.weight", rows, columns).astype(self._dtype))
         words, scales = self.tensor(f"{module}.weight"), self.tensor(f"{module}.scales")
         bits, group = 32 * words.shape[-1] // columns, columns // scales.shape[-1]
-        if bits not in BITS or group * scales.shape[-1] != columns or words.shape[0] != rows:
+        whole = 32 * words.shape[-1] == bits * columns and group * scales.shape[-1] == columns
+        if bits not in BITS or not whole or words.shape[0] != rows:
             what = f"{module} is not {rows} x {columns} affine: words {words.shape}, scales {scales.shape}"
             raise BundleError(self._path, what, AGAIN)
         biases = self.tensor(f"{module}.biases", *scales.shape)

@@ -43,11 +43,6 @@ SETTINGS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def on_the_cpu() -> None:
-    mx.set_default_device(mx.cpu)
-
-
 def rows_of(count: int, width: int, seed: int, ties: bool = True) -> list[list[float]]:
     """Logits that are float32 numbers; with ties on a coarse grid, so that many are equal."""
     rng = np.random.default_rng(seed)
