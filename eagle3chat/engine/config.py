@@ -106,6 +106,11 @@ class TargetConfig:
             return self.sliding
         return AttentionKind(self.num_kv_heads, self.head_dim, self.rope, 0, self.key_is_value)
 
+    @property
+    def dense_mlp(self) -> bool:
+        """Whether layers have an MLP that is not an expert."""
+        return self.experts is None or self.experts.kind == "gemma4"
+
     def mlp_size(self, layer: int) -> int:
         """How wide a layer's MLP is inside."""
         shared = layer >= self.num_layers - self.shared_kv_layers

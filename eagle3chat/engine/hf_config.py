@@ -8,9 +8,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from eagle3chat.engine.config import Quantization, TargetConfig
+from eagle3chat.engine.config import AttentionKind, Quantization, TargetConfig
 from eagle3chat.engine.errors import CheckpointError
 from eagle3chat.engine.hf_gemma import TEXT_TYPES, gemma_json, read_gemma
+from eagle3chat.engine.hf_mixtures import (
+    COUNTS,
+    GPT_OSS,
+    GPT_OSS_THETA,
+    QWEN3_MOE,
+    default_rope,
+    gpt_oss_fields,
+    mixture_json,
+    qwen3_moe_fields,
+)
 from eagle3chat.engine.hf_rope import read_rope, rope_json
 from eagle3chat.engine.hf_values import OTHER, Config, check_plain, flag, number, read_json, whole
 from eagle3chat.engine.layout import group_and_bits
@@ -25,12 +35,15 @@ class Family(NamedTuple):
     qk_norm: bool = False
     attention_bias: bool = False
     gemma: bool = False
+    experts: bool = False
 
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family("LlamaForCausalLM"),
     "qwen2": Family("Qwen2ForCausalLM", attention_bias=True),
     "qwen3": Family("Qwen3ForCausalLM", qk_norm=True),
+    QWEN3_MOE: Family("Qwen3MoeForCausalLM", qk_norm=True, experts=True),
+    GPT_OSS: Family("GptOssForCausalLM", attention_bias=True, experts=True),
     "gemma3_text": Family("Gemma3ForCausalLM", gemma=True),
     "gemma4_text": Family("Gemma4ForCausalLM", gemma=True),
 }
@@ -104,28 +117,47 @@ def read_target_config(config: Config, tied: bool, where: str) -> TargetConfig:
         known = ", ".join((*FAMILIES, *WRAPPERS))
         raise CheckpointError(f"{where}: the model type {model_type!r} is not known.", f"Known: {known}.")
     family = FAMILIES[model_type]
-    check_plain(config, _PLAIN, where)
+    plain = {key: values for key, values in _PLAIN.items() if not (family.experts and key in COUNTS)}
+    check_plain(config, plain, where)
     if flag(config, "attention_bias", where, family.attention_bias) != family.attention_bias:
         raise CheckpointError(f"{where}: attention_bias does not fit {model_type}.", OTHER)
-    if set(config.get("layer_types") or ()) - {"full_attention"}:
+    if model_type != GPT_OSS and set(config.get("layer_types") or ()) - {"full_attention"}:
         raise CheckpointError(f"{where}: layer_types other than full_attention are not known here.", OTHER)
     width, heads = whole(config, "hidden_size", where), whole(config, "num_attention_heads", where)
+    layers = whole(config, "num_hidden_layers", where)
+    full = _attention(config, width, heads, where)
+    fields: dict[str, Any] = {}
+    if model_type == QWEN3_MOE:
+        fields = qwen3_moe_fields(config, where)
+    elif model_type == GPT_OSS:
+        fields = gpt_oss_fields(config, layers, full, where)
     return TargetConfig(
         family=model_type,
         vocab_size=whole(config, "vocab_size", where),
         hidden_size=width,
         intermediate_size=whole(config, "intermediate_size", where),
-        num_layers=whole(config, "num_hidden_layers", where),
+        num_layers=layers,
         num_heads=heads,
-        num_kv_heads=whole(config, "num_key_value_heads", where, heads),
-        head_dim=whole(config, "head_dim", where, width // heads),
+        num_kv_heads=full.num_kv_heads,
+        head_dim=full.head_dim,
         rms_eps=number(config, "rms_norm_eps", where, 1e-6),
-        rope=read_rope(config, where),
+        rope=full.rope,
         max_position=whole(config, "max_position_embeddings", where, 2048),
         tie_embeddings=tied,
         qk_norm=family.qk_norm,
         attention_bias=family.attention_bias,
+        **fields,
     )
+
+
+def _attention(config: Config, width: int, heads: int, where: str) -> AttentionKind:
+    """Of full layers."""
+    if config["model_type"] == GPT_OSS:
+        rope = read_rope(default_rope(config), where, theta=GPT_OSS_THETA)
+    else:
+        rope = read_rope(config, where)
+    kv_heads = whole(config, "num_key_value_heads", where, heads)
+    return AttentionKind(kv_heads, whole(config, "head_dim", where, width // heads), rope)
 
 
 def target_config_json(config: TargetConfig, quantization: Quantization | None) -> dict[str, Any]:
@@ -151,6 +183,7 @@ def target_config_json(config: TargetConfig, quantization: Quantization | None) 
     if config.rope.kind != "default" and config.family != "gemma4_text":
         values["rope_scaling"] = rope
     values |= gemma_json(config) if family.gemma else {"hidden_act": "silu"}
+    values |= mixture_json(config)
     if quantization is not None:
         values["quantization"] = quantization_json(quantization)
     return values

@@ -12,6 +12,7 @@ from typing import Any
 
 from eagle3chat.engine.config import AttentionKind, LayerType, Rope, TargetConfig
 from eagle3chat.engine.errors import CheckpointError
+from eagle3chat.engine.hf_mixtures import gemma4_experts
 from eagle3chat.engine.hf_rope import read_rope, rope_json
 from eagle3chat.engine.hf_values import OTHER, Config, check_plain, flag, number, whole
 
@@ -27,7 +28,6 @@ _PLAIN: Mapping[str, Collection[Any]] = {
     "attention_bias": (False,),
     "attn_logit_softcapping": (),
     "use_bidirectional_attention": (False, "vision"),  # between the parts of a picture: never in text
-    "enable_moe_block": (False,),
     "rope_traditional": (False,),
 }
 _BASE: Mapping[str, Any] = {
@@ -113,7 +113,7 @@ def _ropes(values: Config, where: str) -> tuple[Rope, Rope]:
 
 
 def _gemma3(values: Config, types: tuple[LayerType, ...], where: str) -> dict[str, Any]:
-    check_plain(values, {"final_logit_softcapping": ()}, where)
+    check_plain(values, {"final_logit_softcapping": (), "enable_moe_block": (False,)}, where)
     if _pattern(types) == 0:
         raise CheckpointError(f"{where}: layer_types do not repeat with one full layer last.", OTHER)
     heads, size = whole(values, "num_key_value_heads", where), whole(values, "head_dim", where)
@@ -159,6 +159,7 @@ def _gemma4(values: Config, types: tuple[LayerType, ...], where: str) -> dict[st
         "layer_input_size": extra,
         "layer_input_vocab": whole(values, "vocab_size_per_layer_input", where) if extra else 0,
         "layer_scalar": True,
+        "experts": gemma4_experts(values, where),
     }
 
 
@@ -219,5 +220,4 @@ def gemma_json(config: TargetConfig) -> dict[str, Any]:
         "use_double_wide_mlp": config.shared_intermediate_size > 0,
         "hidden_size_per_layer_input": config.layer_input_size,
         "vocab_size_per_layer_input": config.layer_input_vocab or config.vocab_size,
-        "enable_moe_block": False,
     }

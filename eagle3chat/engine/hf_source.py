@@ -23,11 +23,12 @@ from eagle3chat.engine.bundle import (
     tokenizer_size,
 )
 from eagle3chat.engine.checkpoint import TargetSource, stop_ids
-from eagle3chat.engine.config import Quantization
+from eagle3chat.engine.config import Quantization, TargetConfig
 from eagle3chat.engine.errors import BundleError, CheckpointError
 from eagle3chat.engine.hf_config import read_json, read_target_config, target_config_json, text_config, whole
+from eagle3chat.engine.hf_experts import with_stacks
 from eagle3chat.engine.hf_names import text_name, unused
-from eagle3chat.engine.layout import group_and_bits, problem_in_target, target_modules
+from eagle3chat.engine.layout import group_and_bits, problem_in_target, quantizable
 from eagle3chat.engine.tensor_file import LazyTensor, TensorInfo
 
 _REWRITTEN = """
@@ -52,11 +53,13 @@ def open_hf(path: Path) -> TargetSource:
     config = read_target_config(values, "lm_head.weight" not in stored, str(config_file))
     left_out = unused(config)
     stored = {name: info for name, info in stored.items() if not name.startswith(left_out)}
-    quantization = _quantization(values, str(config_file))
+    quantization = _quantization(values, config, str(config_file))
+    tensors = {name: LazyTensor(name, i.dtype, i.shape, i.read) for name, i in stored.items()}
+    tensors = with_stacks(tensors, config, str(path))
     if quantization is not None:
-        widths = {module: columns for module, _, columns in target_modules(config)}
-        quantization = _completed(quantization, stored, widths)
-    problem = problem_in_target(stored, config, quantization)
+        widths = {module: shape[-1] for module, shape in quantizable(config)}
+        quantization = _completed(quantization, tensors, widths)
+    problem = problem_in_target(tensors, config, quantization)
     if problem:
         raise CheckpointError(f"{path}: {problem}.", OTHER)
     text = text_config(values, str(config_file))
@@ -96,13 +99,15 @@ def _stored(path: Path) -> dict[str, TensorInfo]:
     return stored
 
 
-def _quantization(values: Mapping[str, Any], where: str) -> Quantization | None:
-    """The MLX quantisation that the config declares; other kinds are refused."""
+def _quantization(values: Mapping[str, Any], config: TargetConfig, where: str) -> Quantization | None:
+    """The MLX quantisation that the config declares; other kinds are refused but for gpt-oss's experts in MXFP4."""
     declared = values.get("quantization") or values.get("quantization_config")
     if declared is None:
         return None
     method = declared.get("quant_method")
     mode = declared.get("mode", "affine")
+    if method == "mxfp4" and config.experts is not None and config.experts.kind == "gpt_oss":
+        return None
     if method is not None or mode != "affine":
         raise CheckpointError(f"{where}: the quantisation {method or mode!r} is not known.", OTHER)
     group, bits = whole(declared, "group_size", where), whole(declared, "bits", where)
@@ -117,16 +122,16 @@ def _quantization(values: Mapping[str, Any], where: str) -> Quantization | None:
     return Quantization(group_size=group, bits=bits, overrides=tuple(overrides))
 
 
-def _completed(quantization: Quantization, stored: Mapping[str, TensorInfo], widths: Mapping[str, int]) -> Quantization:
+def _completed(quantization: Quantization, stored: Mapping[str, LazyTensor], widths: Mapping[str, int]) -> Quantization:
     """With the modules that have another form than the config declares: it is in their shapes."""
     overrides = {path: (group, bits) for path, group, bits in quantization.overrides}
     for module, columns in widths.items():
         weight, scales = stored.get(f"{module}.weight"), stored.get(f"{module}.scales")
-        if weight is None or scales is None or len(weight.shape) != 2 or len(scales.shape) != 2 or module in overrides:
+        if weight is None or scales is None or module in overrides:
             continue
-        if 0 in (*weight.shape, *scales.shape):
+        if min(len(weight.shape), len(scales.shape)) < 2 or 0 in (*weight.shape, *scales.shape):
             continue
-        form = columns // scales.shape[1], weight.shape[1] * 32 // columns
+        form = columns // scales.shape[-1], weight.shape[-1] * 32 // columns
         if form != group_and_bits(quantization, module):
             overrides[module] = form
     return replace(quantization, overrides=tuple((path, *form) for path, form in overrides.items()))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from eagle3chat.engine.config import DraftConfig, Quantization, TargetConfig
+from eagle3chat.engine.expert_layout import expert_routers, expert_stacks, expert_vectors
 
 Shape = tuple[int, ...]
 DENSE = ("F32", "F16", "BF16")
@@ -30,7 +31,7 @@ class Described(Protocol):
 
 
 def target_modules(config: TargetConfig) -> Iterator[tuple[str, int, int]]:
-    """Module path, N and K of every matrix of a target; each may be quantised."""
+    """Module path, N and K of every matrix of a target, without its experts'; each may be quantised."""
     width, extra = config.hidden_size, config.layer_input_size
     yield "model.embed_tokens", config.vocab_size, width
     if extra:
@@ -45,14 +46,24 @@ def target_modules(config: TargetConfig) -> Iterator[tuple[str, int, int]]:
             if not kind.key_is_value:
                 yield f"{layer}.self_attn.v_proj", keys, width
         yield f"{layer}.self_attn.o_proj", width, queries
-        yield f"{layer}.mlp.gate_proj", inner, width
-        yield f"{layer}.mlp.up_proj", inner, width
-        yield f"{layer}.mlp.down_proj", width, inner
+        if config.dense_mlp:
+            yield f"{layer}.mlp.gate_proj", inner, width
+            yield f"{layer}.mlp.up_proj", inner, width
+            yield f"{layer}.mlp.down_proj", width, inner
         if extra:
             yield f"{layer}.per_layer_input_gate", extra, width
             yield f"{layer}.per_layer_projection", width, extra
+    yield from expert_routers(config)
     if not config.tie_embeddings:
         yield "lm_head", config.vocab_size, width
+
+
+def quantizable(config: TargetConfig) -> Iterator[tuple[str, Shape]]:
+    """Module path and dense shape of everything that may be quantised: matrices, and stacks of them."""
+    for module, rows, columns in target_modules(config):
+        yield module, (rows, columns)
+    for module, count, rows, columns in expert_stacks(config):
+        yield module, (count, rows, columns)
 
 
 def target_vectors(config: TargetConfig) -> Iterator[tuple[str, Shape]]:
@@ -71,6 +82,7 @@ def target_vectors(config: TargetConfig) -> Iterator[tuple[str, Shape]]:
         if config.layer_scalar:
             yield f"{layer}.layer_scalar", (1,)
         yield from _attention_vectors(config, index, f"{layer}.self_attn")
+    yield from expert_vectors(config)
     yield "model.norm.weight", (width,)
 
 
@@ -149,9 +161,9 @@ def group_and_bits(quantization: Quantization, module: str) -> tuple[int, int]:
 def problem_in_target(tensors: Mapping[str, Described], config: TargetConfig, quantization: Quantization | None) -> str:
     """What is wrong with a target's tensors, as a clause that names the first bad one; empty: nothing."""
     known: set[str] = set()
-    for module, rows, columns in target_modules(config):
+    for module, shape in quantizable(config):
         known |= {f"{module}.{part}" for part in ("weight", "scales", "biases")}
-        problem = _problem_in_module(tensors, module, rows, columns, quantization)
+        problem = _problem_in_module(tensors, module, shape, quantization)
         if problem:
             return problem
     for name, shape in target_vectors(config):
@@ -175,13 +187,14 @@ def problem_in_draft(tensors: Mapping[str, Described], config: DraftConfig, voca
 
 
 def _problem_in_module(
-    tensors: Mapping[str, Described], module: str, rows: int, columns: int, quantization: Quantization | None
+    tensors: Mapping[str, Described], module: str, shape: Shape, quantization: Quantization | None
 ) -> str:
-    weight = f"{module}.weight"
+    """`shape` is that of the dense weight: rows and columns, experts before them."""
+    weight, rows, columns = f"{module}.weight", shape[:-1], shape[-1]
     if f"{module}.scales" not in tensors:
         if f"{module}.biases" in tensors:
             return f"the tensor {module}.scales is missing beside {module}.biases"
-        return _problem(tensors, weight, (rows, columns), DENSE)
+        return _problem(tensors, weight, shape, DENSE)
     if quantization is None:
         return f"the tensor {module}.scales is quantised, but no quantisation is declared"
     group, bits = group_and_bits(quantization, module)
@@ -189,9 +202,9 @@ def _problem_in_module(
         return f"{module} is quantised to {bits} bits in groups of {group}, which is not a known form"
     if columns % group:
         return f"{module} has {columns} columns, which groups of {group} do not divide"
-    groups = (rows, columns // group)
+    groups = (*rows, columns // group)
     return (
-        _problem(tensors, weight, (rows, columns * bits // 32), ("U32",))
+        _problem(tensors, weight, (*rows, columns * bits // 32), ("U32",))
         or _problem(tensors, f"{module}.scales", groups, DENSE)
         or _problem(tensors, f"{module}.biases", groups, DENSE)
     )
