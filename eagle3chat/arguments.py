@@ -154,6 +154,9 @@ def _add_sampling(parser: Parser, *, temperature: str, chain: bool = True) -> No
     group.add_argument("--top-k", metavar="N", type=int, help="0 is off")
     group.add_argument("--top-p", metavar="P", type=float, help="1 is off")
     group.add_argument("--min-p", metavar="P", type=float, help="0 is off")
+    group.add_argument("--repetition-penalty", metavar="R", type=float, help="of prompt and reply; 1 is off")
+    group.add_argument("--presence-penalty", metavar="P", type=float, help="of the reply, -2 to 2; 0 is off")
+    group.add_argument("--frequency-penalty", metavar="F", type=float, help="the same, by count; 0 is off")
     group.add_argument("--seed", metavar="N", type=int, help="of the noise (default: drawn and reported)")
     group.add_argument("--sharpness", metavar="S", type=float, help="of the draft's proposals; never changes the text")
 

@@ -113,6 +113,7 @@ def table(machine: Machine, info: Info, plan: Plan, summaries: tuple[ChainSummar
     library = f", torch {machine.torch}, {machine.threads} threads" if machine.torch else ""
     sampling = plan.sampling
     draw = "greedy" if sampling.temperature == 0 else f"temperature {sampling.temperature:g}, seed {sampling.seed}"
+    draw += "".join(f", {kind} penalty {value:g}" for kind, value in sampling.penalties)
     lines = [
         f"machine  {machine.cpu}, {machine.cores} cores{library}",
         f"pair     {info.model} with {info.draft or 'no draft'}, {info.backend} {info.device} {info.dtype}",

@@ -20,7 +20,9 @@ from eagle3chat.wishes import Wishes, flag, read_wishes
 
 TEMPERATURE = 0.8  # so that asking again may answer differently
 SCRIPTED_CHAIN = 3
-SAMPLING_FLAGS = ("temperature", "top_k", "top_p", "min_p", "seed", "sharpness")
+SAMPLING_FLAGS = {name: name for name in ("temperature", "top_k", "top_p", "min_p", "seed", "sharpness")} | {
+    name: f"{name}_penalty" for name in ("repetition", "presence", "frequency")
+}
 
 
 def chat(args: argparse.Namespace) -> int:
@@ -47,6 +49,7 @@ def chat(args: argparse.Namespace) -> int:
     return run_chat(
         wishes.options,
         controls=wishes.controls(SCRIPTED_CHAIN),
+        keep_seed=flag(args, "seed") is not None,
         max_new_tokens=wishes.max_new_tokens,
         system=wishes.system,
         transcript=transcript,
@@ -66,7 +69,7 @@ def resumed(args: argparse.Namespace, wishes: Wishes, conversation: Conversation
 
     Its bundle is opened again unless a flag names another or it is gone.
     """
-    given = {name: value for name in SAMPLING_FLAGS if (value := flag(args, name)) is not None}
+    given = {field: value for field, name in SAMPLING_FLAGS.items() if (value := flag(args, name)) is not None}
     before: Controls = conversation.controls
     bundle = conversation.header.pair.bundle
     again = flag(args, "model") is None and bundle and os.path.isdir(bundle)

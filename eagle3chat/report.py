@@ -92,6 +92,9 @@ class Stats(TypedDict):
     verify_ms: float | None
     seed: int
     temperature: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
     dtype: str
     backend: str
     device: str
@@ -136,6 +139,9 @@ def stats(reply: Reply) -> Stats:
         verify_ms=_per_round(reply.times.verify, reply.times.rounds),
         seed=reply.controls.sampling.seed,
         temperature=reply.controls.sampling.temperature,
+        repetition_penalty=reply.controls.sampling.repetition,
+        presence_penalty=reply.controls.sampling.presence,
+        frequency_penalty=reply.controls.sampling.frequency,
         dtype=reply.info.dtype,
         backend=reply.info.backend,
         device=reply.info.device,
@@ -169,7 +175,8 @@ def closing_lines(reply: Reply) -> list[str]:
     if usage.decode_seconds > 0:
         lines.append(f"decode: {usage.tokens_per_second:.2f} tok/s ({usage.decode_seconds:.3f} s)")
     ended = f" at {reply.stop!r}" if reply.stop else ""
-    lines.append(f"finished: {reply.reason}{ended}, seed {reply.controls.sampling.seed}")
+    penalties = "".join(f", {kind} penalty {value:g}" for kind, value in reply.controls.sampling.penalties)
+    lines.append(f"finished: {reply.reason}{ended}, seed {reply.controls.sampling.seed}{penalties}")
     return lines
 
 

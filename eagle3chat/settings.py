@@ -31,6 +31,9 @@ class Settings:
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
     chain: int | None = None
     max_new_tokens: int | None = None
     theme: str | None = None  # of the screen
@@ -44,7 +47,7 @@ class Settings:
 
 
 _INTS = ("top_k", "chain", "max_new_tokens", "threads")
-_FLOATS = ("temperature", "top_p", "min_p")
+_FLOATS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _CHOICES = {"dtype": _DTYPES, "backend": _BACKENDS, "marks": MARKS, "theme": THEMES}
 
 
@@ -122,6 +125,9 @@ def _check_ranges(settings: Settings, where: Path) -> None:
             top_k=settings.top_k or 0,
             top_p=1.0 if settings.top_p is None else settings.top_p,
             min_p=settings.min_p or 0.0,
+            repetition=1.0 if settings.repetition_penalty is None else settings.repetition_penalty,
+            presence=settings.presence_penalty or 0.0,
+            frequency=settings.frequency_penalty or 0.0,
         )
         Controls(chain=settings.chain or 0)
     except SettingError as error:

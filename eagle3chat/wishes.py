@@ -109,6 +109,9 @@ def _sampling(args: argparse.Namespace, settings: Settings, temperature: float) 
         min_p=_first(flag(args, "min_p"), settings.min_p, plain.min_p),
         seed=_first(flag(args, "seed"), secrets.randbits(32)),
         sharpness=_first(flag(args, "sharpness"), plain.sharpness),
+        repetition=_first(flag(args, "repetition_penalty"), settings.repetition_penalty, plain.repetition),
+        presence=_first(flag(args, "presence_penalty"), settings.presence_penalty, plain.presence),
+        frequency=_first(flag(args, "frequency_penalty"), settings.frequency_penalty, plain.frequency),
     )
 
 

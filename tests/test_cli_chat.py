@@ -55,6 +55,7 @@ def test_flags_reach_the_screen(screen: Screen) -> None:
     assert main([*argv, "--backend", "scripted"]) == 0
     assert screen.given == {
         "controls": Controls(0, Sampling(seed=4)),
+        "keep_seed": True,
         "max_new_tokens": 9,
         "system": "S",
         "transcript": None,
@@ -120,8 +121,10 @@ def test_a_resumed_chat_goes_on_as_it_was(argv: list[str], tmp_path: Path, scree
 
 def test_flags_win_over_a_resumed_chat(screen: Screen) -> None:
     saved_chat("/nonexistent/bundle")
-    assert main(["-c", "--backend", "scripted", "--chain", "1", "--temperature", "0", "--system", "New."]) == 0
-    assert screen.given["controls"] == Controls(1, Sampling(temperature=0.0, seed=11))
+    argv = ["-c", "--backend", "scripted", "--chain", "1", "--temperature", "0", "--system", "New."]
+    assert main([*argv, "--frequency-penalty", "0.5"]) == 0
+    assert screen.given["controls"] == Controls(1, Sampling(temperature=0.0, seed=11, frequency=0.5))
+    assert not screen.given["keep_seed"], "it was drawn"
     assert screen.given["system"] == "New."
     assert screen.options is not None
     assert screen.options.bundle == ""  # the one that was used is gone

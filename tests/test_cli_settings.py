@@ -23,11 +23,29 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     file.write_text(
         'model = "~/m"\ntemperature = 1\ntop_k = 5\ntop_p = 0.9\nmin_p = 0.1\nchain = 2\nmax_new_tokens = 7\n'
+        "repetition_penalty = 1.1\npresence_penalty = 0.5\nfrequency_penalty = -1\n"
         'theme = "dark"\nmarks = "subtle"\ndtype = "int4"\nbackend = "torch"\ndevice = "cpu"\nthreads = 2\n'
         'template = "chatml"\nsystem = "Be brief."\n'
     )
     assert load_settings(file) == Settings(
-        "~/m", 1.0, 5, 0.9, 0.1, 2, 7, "dark", "subtle", "int4", "torch", "cpu", 2, "chatml", "Be brief."
+        "~/m",
+        1.0,
+        5,
+        0.9,
+        0.1,
+        1.1,
+        0.5,
+        -1.0,
+        2,
+        7,
+        "dark",
+        "subtle",
+        "int4",
+        "torch",
+        "cpu",
+        2,
+        "chatml",
+        "Be brief.",
     )
 
 
@@ -44,6 +62,9 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("temperature = -0.5", "-0.5"),
         ("temperature = nan", "nan"),
         ("top_p = 0", "top-p"),
+        ("repetition_penalty = 0", "repetition penalty of 0.0"),
+        ("presence_penalty = 3", "presence penalty of 3.0"),
+        ('frequency_penalty = "1"', "frequency_penalty"),
         ("max_new_tokens = 0", "max_new_tokens"),
         ("threads = 0", "threads"),
         ('dtype = "int8"', "int4"),
@@ -96,6 +117,15 @@ def test_a_seed_is_drawn_unless_given(tmp_path: Path) -> None:
     drawn = {wishes_of("", directory=tmp_path).sampling.seed for _ in range(4)}
     assert len(drawn) > 1
     assert wishes_of("", "--seed", "7", directory=tmp_path).sampling.seed == 7
+
+
+def test_penalties_of_flags_and_file(tmp_path: Path) -> None:
+    file = "repetition_penalty = 1.2\npresence_penalty = 0.5"
+    sampling = wishes_of(file, "--presence-penalty", "0", "--frequency-penalty", "0.3", directory=tmp_path).sampling
+    assert (sampling.repetition, sampling.presence, sampling.frequency) == (1.2, 0.0, 0.3)
+    assert not wishes_of("", directory=tmp_path).sampling.penalises
+    with pytest.raises(SettingError, match="repetition penalty of 0"):
+        wishes_of("", "--repetition-penalty", "0", directory=tmp_path)
 
 
 def test_stops_as_the_reference_has_them(tmp_path: Path) -> None:

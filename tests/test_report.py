@@ -73,6 +73,7 @@ def test_the_figures() -> None:
     assert figures["acceptance_unconditional"] == [round(22 / 33, 4), round(14 / 33, 4), round(6 / 33, 4)]
     assert (figures["round_ms"], figures["draft_ms"], figures["verify_ms"]) == (round(3000 / 33, 3), 5.0, 90.0)
     assert (figures["seed"], figures["temperature"], figures["finish_reason"]) == (7, 0.8, "stop")
+    assert (figures["repetition_penalty"], figures["presence_penalty"], figures["frequency_penalty"]) == (1.0, 0.0, 0.0)
     assert figures["SCALING_FACTOR_UNITS_PER_SECOND"] == 1000
     assert (figures["model_load_start_ms"], figures["inference_end_ms"]) == (1000, 5300)
 
@@ -101,6 +102,13 @@ def test_the_lines() -> None:
         "decode: 25.00 tok/s (3.000 s)",
         "finished: stop at '<end>', seed 7",
     ]
+
+
+def test_penalties_that_are_on_are_told() -> None:
+    controls = Controls(3, Sampling(seed=7, repetition=1.1, frequency=-0.5))
+    reply = replace(REPLY, controls=controls)
+    assert closing_lines(reply)[-1].endswith(", seed 7, repetition penalty 1.1, frequency penalty -0.5")
+    assert (stats(reply)["repetition_penalty"], stats(reply)["frequency_penalty"]) == (1.1, -0.5)
 
 
 def test_rounds_that_were_not_timed_apart_say_so() -> None:

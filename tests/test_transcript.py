@@ -81,7 +81,7 @@ def chat(directory: Path, *texts: str, controls: Controls | None = None) -> Path
 
 
 def test_everything_written_is_read_back(tmp_path: Path) -> None:
-    controls = Controls(4, Sampling(0.8, 40, 0.95, 0.05, 2**64 - 1, 0.7))
+    controls = Controls(4, Sampling(0.8, 40, 0.95, 0.05, 2**64 - 1, 0.7, 1.1, 0.5, -0.25))
     written = rounds(300)
     transcript = Transcript.create(tmp_path)
     transcript.system("Be\nbrief. \ud800")
@@ -112,6 +112,16 @@ def test_everything_written_is_read_back(tmp_path: Path) -> None:
     assert (header.pair.model, header.pair.draft, header.pair.dtype) == ("m", "d", "int4")
     assert conversation.controls == replace(controls, chain=0)
     assert conversation.skipped == 0
+
+
+def test_a_file_of_a_time_without_penalties(tmp_path: Path) -> None:
+    path = chat(tmp_path, "Hi", controls=Controls(2, Sampling(0.5, seed=9)))
+    text = path.read_text()
+    older = text.replace(',"repetition":1.0,"presence":0.0,"frequency":0.0', "")
+    assert older != text
+    path.write_text(older)
+    assert load(path).controls == Controls(2, Sampling(0.5, seed=9))
+    assert load(path).skipped == 0
 
 
 def test_the_file_is_ascii_without_control_codes(tmp_path: Path) -> None:

@@ -79,6 +79,12 @@ class Sampling:
         """Whether any penalty is on."""
         return self.repetition != 1.0 or self.presence != 0.0 or self.frequency != 0.0
 
+    @property
+    def penalties(self) -> tuple[tuple[str, float], ...]:
+        """The penalties that are on, by name."""
+        all_ = (("repetition", self.repetition, 1.0), ("presence", self.presence, 0.0))
+        return tuple((name, value) for name, value, off in (*all_, ("frequency", self.frequency, 0.0)) if value != off)
+
 
 @dataclass(frozen=True, slots=True)
 class Before:

@@ -49,6 +49,7 @@ class ChatApp(App[int]):
     Args:
         options: The pair to open.
         controls: Chain and sampling to begin with.
+        keep_seed: The seed was asked for, so a new conversation keeps it.
         transcript: Where the conversation is written; None: nowhere.
         max_new_tokens: Limit of each reply; None: to the end of the context.
         system: The system message.
@@ -89,6 +90,7 @@ class ChatApp(App[int]):
         options: PairOptions,
         controls: Controls,
         *,
+        keep_seed: bool = False,
         transcript: Transcript | None = None,
         max_new_tokens: int | None = None,
         system: str = "",
@@ -108,7 +110,7 @@ class ChatApp(App[int]):
         self._armed_at = -ARM_SECONDS  # when ctrl+c last offered to leave
         self._past = past
         self.glyphs = pick_glyphs(os.environ)
-        self.chat = Chat(controls, max_new_tokens, system)
+        self.chat = Chat(controls, max_new_tokens, system, keep_seed=keep_seed)
         self.stage = Stage(self.glyphs, self.chat)
         self.link = Link(worker_factory, options, self._wake)
         self.record = Record(transcript, options.bundle, lambda text: self.stage.keys.tell(text, error=True))
@@ -168,6 +170,7 @@ class ChatApp(App[int]):
         """
         controls = changed(self.chat.controls, call.command.name, call.argument, self.chat.info)
         if controls is not None:
+            self.chat.keep_seed |= call.command.name == "seed"
             self.host.set_controls(controls)
             return
         match call.command.name:

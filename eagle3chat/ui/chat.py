@@ -54,6 +54,7 @@ class Chat:
         max_new_tokens: Limit of each reply; None: to the end of the context.
         system: The system message; empty: none.
         messages: Turns of a conversation that goes on, without the system message.
+        keep_seed: The seed was asked for, not drawn.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class Chat:
         max_new_tokens: int | None = None,
         system: str = "",
         messages: tuple[Message, ...] = (),
+        keep_seed: bool = False,
     ) -> None:
         self.controls = controls
+        self.keep_seed = keep_seed
         self.max_new_tokens = max_new_tokens
         self.system = system
         self.messages = list(messages)
@@ -107,9 +110,10 @@ class Chat:
         return ""
 
     def renew(self) -> None:
-        """Begin a new conversation with a seed of its own."""
+        """Begin a new conversation; a seed that nobody asked for is drawn anew."""
         self.messages.clear()
         self.queue.clear()
         self.used = 0
-        sampling = replace(self.controls.sampling, seed=secrets.randbits(32))
-        self.controls = replace(self.controls, sampling=sampling)
+        if not self.keep_seed:
+            sampling = replace(self.controls.sampling, seed=secrets.randbits(32))
+            self.controls = replace(self.controls, sampling=sampling)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Info
 from eagle3chat.engine.requests import Controls
+from eagle3chat.engine.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ COMMANDS = (
     Command("topp", "X", "Keep the most probable tokens that make up X of the mass; 1 is off"),
     Command("topk", "N", "Keep the N most probable tokens; 0 is off"),
     Command("minp", "X", "Keep tokens with at least X of the largest probability; 0 is off"),
+    Command("penalty", "KIND X", "Penalty of repetition (1 is off), presence or frequency (0 is off)"),
     Command("seed", "N", "Seed of the noise; the same seed gives the same reply"),
     Command("system", "TEXT", "System message from the next message on; empty removes it"),
     Command("marks", "", "Marks of token kinds in the reply: full, subtle, off", "F3"),
@@ -35,6 +37,7 @@ COMMANDS = (
 )
 _BY_NAME = {command.name: command for command in COMMANDS}
 _MAY_BE_EMPTY = ("system",)
+_PENALTIES = ("repetition", "presence", "frequency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,8 @@ def changed(controls: Controls, name: str, argument: str, info: Info | None) -> 
             return replace(controls, sampling=replace(sampling, min_p=_real(name, argument)))
         case "topk":
             return replace(controls, sampling=replace(sampling, top_k=_whole(name, argument)))
+        case "penalty":
+            return replace(controls, sampling=_with_penalty(sampling, argument))
         case "seed":
             return replace(controls, sampling=replace(sampling, seed=_whole(name, argument)))
         case _:
@@ -109,6 +114,22 @@ def checked_chain(chain: int, info: Info | None) -> int:
     if info.max_chain == 0:
         raise SettingError("Speculation is unavailable.", info.unavailable)
     raise SettingError(f"A chain of {chain} is longer than this draft can do.", f"Use 0 to {info.max_chain}.")
+
+
+def _with_penalty(sampling: Sampling, argument: str) -> Sampling:
+    """The sampling under "KIND X"; the kind may be shortened."""
+    short, _, text = argument.partition(" ")
+    kinds = [kind for kind in _PENALTIES if kind.startswith(short.lower())]
+    if len(kinds) != 1 or not text:
+        raise SettingError(f"/penalty takes a kind and a number, not {argument!r}.", "Write /penalty repetition 1.1.")
+    value = _real("penalty", text.strip())
+    match kinds[0]:
+        case "repetition":
+            return replace(sampling, repetition=value)
+        case "presence":
+            return replace(sampling, presence=value)
+        case _:
+            return replace(sampling, frequency=value)
 
 
 def _whole(name: str, argument: str) -> int:

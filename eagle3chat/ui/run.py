@@ -16,6 +16,7 @@ def run_chat(
     options: PairOptions,
     *,
     controls: Controls,
+    keep_seed: bool = False,
     max_new_tokens: int | None = None,
     system: str | None = None,
     transcript: Transcript | None = None,
@@ -31,6 +32,7 @@ def run_chat(
     Args:
         options: The pair to open.
         controls: Chain and sampling to begin with.
+        keep_seed: The seed was asked for, so a new conversation keeps it.
         max_new_tokens: Limit of each reply; None: to the end of the context.
         system: The system message.
         transcript: Where the conversation is written; None: nowhere.
@@ -45,6 +47,7 @@ def run_chat(
     app = ChatApp(
         options,
         controls,
+        keep_seed=keep_seed,
         transcript=transcript,
         max_new_tokens=max_new_tokens,
         system=system or "",

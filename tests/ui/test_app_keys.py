@@ -205,6 +205,22 @@ async def test_a_new_conversation():
         assert f"seed {say.controls.sampling.seed}" in driver.line_with("seed")
 
 
+async def test_a_seed_that_was_set_outlives_the_conversation():
+    async with running() as driver:
+        await driver.say("/seed 21")
+        await driver.say("/new")
+        await driver.say("one")
+        assert driver.worker.said[-1].controls.sampling.seed == 21
+
+
+async def test_a_penalty_is_set_and_shown():
+    async with running(size=(140, 30)) as driver:
+        await driver.say("/penalty repetition 1.15")
+        assert "repetition 1.15" in driver.line_with("seed")
+        await driver.say("one")
+        assert driver.worker.said[-1].controls.sampling.repetition == 1.15
+
+
 async def test_the_system_message():
     async with running() as driver:
         await driver.say("/system Be brief.")

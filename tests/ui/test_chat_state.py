@@ -6,6 +6,7 @@ from fake_worker import INFO, finished, rounds_of, stop_round, token, tokens_of,
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Finished, Round
 from eagle3chat.engine.requests import Controls, Message
+from eagle3chat.engine.sampling import Sampling
 from eagle3chat.ui.chat import Chat
 from eagle3chat.ui.commands import changed, is_command, parse
 from eagle3chat.ui.figures import under_reply
@@ -67,6 +68,12 @@ def test_a_new_conversation_has_a_new_seed():
     assert chat.controls.sampling.seed != seed
 
 
+def test_a_seed_that_was_asked_for_stays():
+    chat = Chat(Controls(2, Sampling(seed=5)), keep_seed=True)
+    chat.renew()
+    assert chat.controls == Controls(2, Sampling(seed=5))
+
+
 @pytest.mark.parametrize("chain", [0, 1, 3, 5])
 def test_the_tally_counts_as_usage_does(chain):
     rounds = rounds_of(tokens_of("a b c d e f g h i j k l m n o p"), chain=chain)
@@ -118,6 +125,12 @@ def test_under_a_reply():
         ("/topp 0", "top-p of 0"),
         ("/minp 2", "min-p of 2"),
         ("/seed -1", "seed of -1"),
+        ("/penalty 1.1", "Write /penalty repetition 1.1"),
+        ("/penalty repetition", "a kind and a number"),
+        ("/penalty sharpness 1", "a kind and a number"),
+        ("/penalty pres much", "takes a number"),
+        ("/penalty repetition 0", "repetition penalty of 0.0"),
+        ("/penalty frequency -3", "frequency penalty of -3.0"),
         ("/new now", "takes no value"),
     ],
 )
@@ -134,6 +147,9 @@ def test_commands_that_set():
     sampling = controls.sampling
     assert (controls.chain, sampling.temperature, sampling.top_p, sampling.top_k) == (0, 1.5, 0.9, 40)
     assert (sampling.min_p, sampling.seed) == (0.05, 12)
+    for text in ("/penalty repetition 1.1", "/penalty pres 0.5", "/penalty f  -0.25"):
+        controls = changed(controls, "penalty", parse(text).argument, INFO)
+    assert controls.sampling.penalties == (("repetition", 1.1), ("presence", 0.5), ("frequency", -0.25))
     assert changed(controls, "new", "", INFO) is None
     assert parse("/te 0.5").command.name == "temp"
 

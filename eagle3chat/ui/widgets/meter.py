@@ -66,6 +66,7 @@ class Meter(Line):
                 parts.append(f"top-p {number(sampling.top_p)}")
             if sampling.min_p:
                 parts.append(f"min-p {number(sampling.min_p)}")
+            parts += [f"{kind} {number(value)}" for kind, value in sampling.penalties]
         if detail > 1:
             parts.append(f"seed {sampling.seed}")
         return Content("  ".join(parts))
