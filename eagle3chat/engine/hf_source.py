@@ -54,7 +54,7 @@ def open_hf(path: Path) -> TargetSource:
     left_out = unused(config)
     stored = {name: info for name, info in stored.items() if not name.startswith(left_out)}
     quantization = _quantization(values, config, str(config_file))
-    tensors = {name: LazyTensor(name, i.dtype, i.shape, i.read) for name, i in stored.items()}
+    tensors = {name: LazyTensor(name, i.dtype, i.shape, i.read, i.part) for name, i in stored.items()}
     tensors = with_stacks(tensors, config, str(path))
     if quantization is not None:
         widths = {module: shape[-1] for module, shape in quantizable(config)}
@@ -71,7 +71,7 @@ def open_hf(path: Path) -> TargetSource:
         name=path.resolve().name,
         config=config,
         quantization=quantization,
-        tensors=tuple(LazyTensor(n, i.dtype, i.shape, i.read, i.part) for n, i in stored.items()),
+        tensors=tuple(tensors.values()),
         config_json=kept | target_config_json(config, quantization),
         tokenizer=data,
         tokenizer_config=settings,
