@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ TARGET = TargetConfig(
 )
 WIDTH, INNER, DRAFT_VOCAB = 32, 64, 20
 IDS = np.array([0, 1, 2, 4, 5, *range(20, 35)], np.int64)
+SPARSE = np.array([*range(0, 12, 1), *range(13, 29, 2)], np.int64)  # 20 ids; with their places added still below 48
 FLAT: dict[str, Any] = {
     "architectures": ["LlamaForCausalLMEagle3"],
     "model_type": "llama",
@@ -197,8 +199,36 @@ def test_qk_norm_is_in_the_weights(tmp_path: Path) -> None:
     assert open_draft(_write(tmp_path / "d", FLAT, tensors), TARGET).config.qk_norm
 
 
+def _eagle(**switches: Any) -> dict[str, Any]:
+    """FLAT's eagle_config with more in it."""
+    return {"eagle_config": FLAT["eagle_config"] | switches}
+
+
+def _adds(name: str, width: int) -> Any:
+    """One tensor more."""
+    return lambda tensors: tensors.update({name: np.ones(width, np.float32)})
+
+
+def _two_norms(tensors: Tensors) -> None:
+    tensors["additional_layers.0.hidden_norm.weight"] = tensors["layers.1.input_layernorm.weight"] = np.ones(32)
+
+
 BAD: list[tuple[str, dict[str, Any], Any, str]] = [
     ("absolute", {}, lambda t: t.update(d2t=IDS), r"offsets to ascending target ids \(it seems to hold the ids them"),
+    (
+        "absolute within the vocabulary",
+        {},
+        lambda t: (t.pop("t2d"), t.update(d2t=SPARSE)),
+        r"d2t rises from each token to the next, so it seems to hold the ids themselves",
+    ),
+    (
+        "absolute beside a mask",
+        {},
+        lambda t: t.update(d2t=SPARSE, t2d=np.isin(np.arange(48), SPARSE)),
+        r"d2t and t2d name different tokens \(d2t seems to hold the ids themselves\)",
+    ),
+    ("all zero", {}, lambda t: (t.pop("t2d"), t.update(d2t=0 * t["d2t"])), r"d2t is all zero, so its 20 tokens"),
+    ("all zero beside a mask", {}, lambda t: t.update(d2t=0 * t["d2t"]), r"d2t and t2d name different tokens\."),
     ("unsorted", {}, lambda t: t.update(d2t=t["d2t"][::-1].copy()), r"does not hold offsets to ascending target ids\."),
     ("repeated", {}, lambda t: t["d2t"].__setitem__(4, t["d2t"][3] - 1), r"does not hold offsets"),
     ("too high", {}, lambda t: t.update(d2t=t["d2t"] + 20), r"does not hold offsets"),
@@ -233,6 +263,51 @@ BAD: list[tuple[str, dict[str, Any], Any, str]] = [
     ("both norms", {"fc_norm": True, "norm_before_fc": True}, None, r"exclude each other"),
     ("unknown flag", {"logit_cap": True}, None, r"the setting logit_cap = True is not known"),
     ("unknown number", {"logit_scale": 0.5}, None, r"the setting logit_scale = 0\.5 is not known"),
+    ("parallel", {"parallel_drafting": True}, None, r"parallel_drafting = True says that it is .* \(P-EAGLE\)"),
+    ("mask token", {"mask_token_id": 7}, None, r"mask_token_id = 7 says that it is or has a parallel draft"),
+    ("latent", {"kv_lora_rank": 512}, None, r"kv_lora_rank = 512 says that it is or has latent attention \(MLA\)"),
+    ("latent decoder", _eagle(eagle_decoder_type="kimik2"), None, r"eagle_decoder_type is 'kimik2'"),
+    ("steps", _eagle(parallel_draft_step=4), None, r"parallel_draft_step is 4: it is a parallel draft"),
+    ("no last norm", _eagle(use_last_layernorm=False), None, r"use_last_layernorm is False, and only True is known"),
+    ("wide layers", {"next_layer_regular": False}, None, r"next_layer_regular is False"),
+    ("unknown switch", _eagle(gated_fc=True), None, r"the setting eagle_config\.gated_fc = True is not known"),
+    ("no object", {"eagle_config": [1]}, None, r"eagle_config is not an object"),
+    (
+        "sliding layers",
+        {"layer_types": ["sliding_attention"]},
+        None,
+        r"layer_types \['sliding_attention'\] are not all",
+    ),
+    ("sliding", {"use_sliding_window": True}, None, r"use_sliding_window is not known for drafts"),
+    ("tap count", {"num_aux_hidden_states": 4}, None, r"num_aux_hidden_states is 4, and there are 3 taps"),
+    ("bias", {"bias": True}, None, r"the tensor fc\.bias is missing"),
+    ("attention_bias", {"attention_bias": True}, None, r"the tensor layers\.0\.self_attn\.q_proj\.bias is missing"),
+    ("mlp_bias", {"mlp_bias": True}, None, r"the tensor layers\.0\.mlp\.gate_proj\.bias is missing"),
+    ("half a bias", {}, _adds("midlayer.self_attn.v_proj.bias", 16), r"self_attn\.q_proj\.bias is missing"),
+    ("half a norm", {}, _adds("midlayer.self_attn.k_norm.weight", 16), r"self_attn\.q_norm\.weight is missing"),
+    ("norm_before_fc alone", _eagle(norm_before_fc=True), None, r"the tensor input_norm\.weight is missing"),
+    ("fc_norm alone", {}, _adds("fc_norm.0.weight", 32), r"fc_norm\.0\.weight is not known"),
+    (
+        "adapter",
+        {},
+        _adds("midlayer.self_attn.q_proj.lora_A.weight", 2),
+        r"lora_A\.weight is part of an adapter \(LoRA\)",
+    ),
+    ("parallel part", {}, _adds("mask_hidden", 32), r"mask_hidden is part of a parallel draft \(P-EAGLE\)"),
+    (
+        "latent part",
+        {},
+        _adds("midlayer.self_attn.kv_a_proj_with_mqa.weight", 8),
+        r"is part of latent attention \(MLA\)",
+    ),
+    ("quantised part", {}, _adds("midlayer.mlp.up_proj.weight_scale", 8), r"weight_scale is part of a quantised draft"),
+    ("experts", {}, _adds("midlayer.mlp.experts.0.up_proj.weight", 8), r"is part of a mixture of experts"),
+    (
+        "later norm twice",
+        {"num_hidden_layers": 2},
+        _two_norms,
+        r"two tensors are called layers\.1\.input_layernorm\.weight",
+    ),
     ("window", {"sliding_window": 4096}, None, r"the setting sliding_window = 4096"),
     ("act", {"hidden_act": "gelu"}, None, r"hidden_act 'gelu'"),
     ("layers", {"num_hidden_layers": 2}, None, r"layers\.1\.self_attn\.q_proj\.weight is missing"),
@@ -269,6 +344,28 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, config: dict[str, 
         open_draft(path, TARGET)
     assert "draft" in caught.value.message
     assert caught.value.fix
+
+
+def test_a_mask_confirms_what_looks_doubtful(tmp_path: Path) -> None:
+    ids = np.arange(0, 40, 2)  # no two neighbours, so the offsets rise all the way
+    tensors = _tensors() | {"d2t": ids - np.arange(20), "t2d": np.isin(np.arange(48), ids)}
+    assert (
+        _read(open_draft(_write(tmp_path / "a", FLAT, tensors), TARGET), "target_ids", "<i8").tolist() == ids.tolist()
+    )
+    tensors = _tensors() | {"d2t": np.zeros(20, np.int64), "t2d": np.arange(48) < 20}
+    assert _read(open_draft(_write(tmp_path / "b", FLAT, tensors), TARGET), "target_ids", "<i8").tolist() == [
+        *range(20)
+    ]
+
+
+def test_a_tied_head_needs_a_tied_target(tmp_path: Path) -> None:
+    config = FLAT | {"draft_vocab_size": 48, "tie_word_embeddings": True}
+    path = _write(
+        tmp_path / "d", config, {n: t for n, t in _tensors().items() if n not in ("d2t", "t2d", "lm_head.weight")}
+    )
+    assert not open_draft(path, TARGET).config.own_head
+    with pytest.raises(CheckpointError, match=r"d: lm_head\.weight is missing and tied to the target's embedding"):
+        open_draft(path, dataclasses.replace(TARGET, tie_embeddings=False))
 
 
 def test_an_adapter_and_nothing(tmp_path: Path) -> None:
