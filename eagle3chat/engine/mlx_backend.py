@@ -125,12 +125,14 @@ class MlxBackend:
     # Prefill
 
     def prefill(self, tokens: Sequence[int], keep: int) -> Iterator[int]:
-        """Cache tokens[:-1]; see Backend. Starts from nothing where the target cannot go back to `keep` rows."""
+        """Cache tokens[:-1]; see Backend. Keeps nothing where the target cannot go back to `keep` rows."""
         assert self._target is not None
         assert 0 <= keep <= max(0, len(tokens) - 2) and len(tokens) <= self._capacity + 1
         with mx.stream(self._device):
-            self._rewind(keep)
+            kept = self._rewind(keep)
         self._said.begin(tokens)
+        if kept < keep:
+            yield kept
         total = len(tokens) - 1
         while (start := self._target.rows) < total:
             end = min(start + self._chunk, total)
@@ -139,8 +141,8 @@ class MlxBackend:
             yield end
         self._anchor = tokens[-1]
 
-    def _rewind(self, keep: int) -> None:
-        """Drop all rows of both caches but the first `keep`, or all rows."""
+    def _rewind(self, keep: int) -> int:
+        """Drop all rows of both caches but the first `keep`, or all rows; gives how many are left."""
         self._anchor = self._verified = None
         if not self._target.keep(keep):
             keep = 0
@@ -151,6 +153,7 @@ class MlxBackend:
             self._head.cache.keep(min(keep, self._head.cache.rows))
             self._pending = Pending()
             assert self._head.cache.rows == keep
+        return keep
 
     def _prefill_chunk(self, tokens: Sequence[int], last: bool) -> None:
         """Cache all of `tokens` but the last one, which is only looked at; without logits.
