@@ -187,3 +187,24 @@ def test_four_bits_of_a_dense_weight() -> None:
     assert error < (plain.view(30, 96) - dense).norm() / dense.norm() < 0.1, "better than the whole range"
     assert torch.equal(scales, scales.half().float())
     assert torch.equal(biases, biases.half().float())
+
+
+def test_weights_come_and_go_without_touching_others() -> None:
+    """Weights share large pieces of memory; one that is freed leaves its neighbours, and a freed piece is given back."""
+    torch.manual_seed(3)
+    x = torch.randn(2, 64).bfloat16()
+
+    def made(rows: int) -> CpuLinear:
+        codes = torch.randint(0, 16, (rows, 64), dtype=torch.uint8)
+        return CpuLinear(codes, torch.rand(rows, 2), -8 * torch.rand(rows, 2), group=32, bits=4)
+
+    kept = [made(48 * (1 + i % 3)) for i in range(6)]
+    before = [linear(x) for linear in kept]
+    for _ in range(3):
+        passing = [made(4096) for _ in range(300)]  # more than one piece
+        assert all(linear(x).isfinite().all() for linear in passing[::97])
+        del passing
+    for linear, wanted in zip(kept, before, strict=True):
+        assert torch.equal(linear(x), wanted)
+    del kept[::2]
+    assert torch.equal(kept[0](x), before[1])

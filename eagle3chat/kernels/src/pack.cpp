@@ -1,8 +1,8 @@
 // Puts a weight into the layout of linear.h. Nothing is rounded: parameters are stored in 16 bits where all of them
 // are 16-bit numbers, in 32 where not, and offsets are dropped where they follow from the scales.
-#include <cstdlib>
 #include <new>
 
+#include "arena.h"
 #include "linear.h"
 
 namespace e3 {
@@ -97,12 +97,7 @@ void pack_codes(const Packed& w, const Source& from) {
   }
 }
 
-std::uint8_t* zeroed(std::int64_t bytes) {
-  void* memory = nullptr;
-  if (posix_memalign(&memory, 64, static_cast<std::size_t>(bytes)) != 0) return nullptr;
-  std::memset(memory, 0, static_cast<std::size_t>(bytes));
-  return static_cast<std::uint8_t*>(memory);
-}
+std::uint8_t* zeroed(std::int64_t bytes) { return static_cast<std::uint8_t*>(arena_take(static_cast<std::size_t>(bytes))); }
 
 }  // namespace
 }  // namespace e3
@@ -110,9 +105,9 @@ std::uint8_t* zeroed(std::int64_t bytes) {
 E3_EXPORT void e3_linear_free(void* handle) {
   auto* w = static_cast<e3::Packed*>(handle);
   if (w == nullptr) return;
-  std::free(w->codes);
-  std::free(w->params);
-  std::free(w->bias);
+  e3::arena_give(w->codes);
+  e3::arena_give(w->params);
+  e3::arena_give(w->bias);
   delete w;
 }
 
