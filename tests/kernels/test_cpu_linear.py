@@ -190,7 +190,7 @@ def test_four_bits_of_a_dense_weight() -> None:
 
 
 def test_weights_come_and_go_without_touching_others() -> None:
-    """Weights share large pieces of memory; one that is freed leaves its neighbours, and a freed piece is given back."""
+    """Weights share large pieces of memory; one that is freed leaves its neighbours as they are."""
     torch.manual_seed(3)
     x = torch.randn(2, 64).bfloat16()
 
