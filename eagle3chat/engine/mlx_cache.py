@@ -93,7 +93,7 @@ class SlidingCache:
 
     Args:
         window: Positions that a query sees, itself included.
-        slack: Rows that can always be dropped again.
+        slack: Rows that can always be dropped again, counted from the furthest row that was written.
     """
 
     def __init__(self, window: int, slack: int) -> None:

@@ -7,6 +7,7 @@ and no tokens.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -69,7 +70,7 @@ def open_model(directory: Path, config: TargetConfig, dtype: mx.Dtype, report: C
         mx.eval(layer.parameters())
         report((index + 1) / (len(layers) + 1))
     mx.eval(model.parameters())
-    opened = Opened(model, layers, *_ends(model, config, name))
+    opened = Opened(model, layers, *_ends(model, config, dtype, name))
     report(1.0)
     return opened
 
@@ -192,7 +193,7 @@ def _cast(model: nn.Module, dtype: mx.Dtype) -> None:
     model.update(tree_unflatten([(path, cast(path, weight)) for path, weight in tree_flatten(model.parameters())]))
 
 
-def _ends(model: nn.Module, config: TargetConfig, name: str) -> tuple[Rows, Rows]:
+def _ends(model: nn.Module, config: TargetConfig, dtype: mx.Dtype, name: str) -> tuple[Rows, Rows]:
     """The embedding and the head."""
     tables = [
         module
@@ -201,9 +202,36 @@ def _ends(model: nn.Module, config: TargetConfig, name: str) -> tuple[Rows, Rows
     ]
     if len(tables) != 1:
         raise BackendError(f"mlx-lm's model of {name} has {len(tables)} token embeddings, not 1.", ELSEWHERE)
+    rows = _mend_table(tables[0], dtype, _missing_scale(model, config, dtype))
     if config.tie_embeddings:
-        return tables[0], tables[0].as_linear
+        return rows, tables[0].as_linear
     heads = [module for path, module in model.named_modules() if path.rsplit(".", 1)[-1] in HEADS]
     if len(heads) != 1:
         raise BackendError(f"mlx-lm's model of {name} has {len(heads)} heads, not 1.", ELSEWHERE)
-    return tables[0], heads[0]
+    return rows, heads[0]
+
+
+def _missing_scale(model: nn.Module, config: TargetConfig, dtype: mx.Dtype) -> float:
+    """What the model's embedding scale lacks: Gemma 3's is rounded to bfloat16, whatever the activations are."""
+    if getattr(model, "model_type", "") != "gemma3_text" or dtype == mx.bfloat16:
+        return 1.0
+    exact = config.hidden_size**0.5
+    return exact / mx.array(exact, mx.bfloat16).item()
+
+
+def _mend_table(table: nn.Module, dtype: mx.Dtype, scale: float) -> Rows:
+    """Have the model take its embedding rows in `dtype`, which packed ones do not always have, times `scale`.
+
+    Returns:
+        The rows themselves, in `dtype`.
+    """
+    base = type(table)
+
+    def rows(self: nn.Module, ids: mx.array) -> mx.array:
+        return base.__call__(self, ids).astype(dtype)
+
+    def call(self: nn.Module, ids: mx.array) -> mx.array:
+        return rows(self, ids) if scale == 1.0 else rows(self, ids) * scale
+
+    table.__class__ = type(f"Mended{base.__name__}", (base,), {"__call__": call})
+    return functools.partial(rows, table)

@@ -103,7 +103,7 @@ class MlxTarget:
 
     @property
     def slack(self) -> int:
-        """Rows that `keep` can always drop, whatever came before; a pass that is partly dropped has no more rows."""
+        """Rows that can always be dropped, from the furthest that was written; a pass that may be has no more."""
         return self._slack
 
     @property
