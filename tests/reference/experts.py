@@ -25,7 +25,7 @@ def mixture(x: Array, w: Weights, at: str, c: Experts, activation: str, eps: flo
     """
     if c.kind == "qwen3":
         shares = _softmax_first(linear(x, w, f"{at}.mlp.gate"), c)
-        return _blend(shares, [_gated(x, *_split(w, f"{at}.mlp.experts", e), activation) for e in range(c.count)])
+        return _blend(shares, [_gated(x, *_split(w, f"{at}.mlp", e), activation) for e in range(c.count)])
     if c.kind == "gpt_oss":
         shares = _topk_first(linear(x, w, f"{at}.mlp.router"), c)
         return _blend(shares, [_gpt_oss(x, w, f"{at}.mlp.experts", e, c.limit) for e in range(c.count)])
@@ -61,9 +61,12 @@ def _topk_first(scores: Array, c: Experts) -> Array:
 
 
 def _split(w: Weights, at: str, expert: int) -> tuple[Array, Array, Array]:
-    """Gate, up [I, width] and down [width, I] of an expert, from matrices of its own or from stacks of all."""
-    if f"{at}.{expert}.gate_proj.weight" in w:
-        return tuple(w[f"{at}.{expert}.{name}_proj.weight"] for name in ("gate", "up", "down"))
+    """Gate, up [I, width] and down [width, I] of an expert: of its own, from a bundle's stacks, or Gemma's."""
+    if f"{at}.experts.{expert}.gate_proj.weight" in w:
+        return tuple(w[f"{at}.experts.{expert}.{name}_proj.weight"] for name in ("gate", "up", "down"))
+    for stacks in (f"{at}.switch_mlp", f"{at}.switch_glu"):
+        if f"{stacks}.gate_proj.weight" in w:
+            return tuple(w[f"{stacks}.{name}_proj.weight"][expert] for name in ("gate", "up", "down"))
     gate, up = np.split(w[f"{at}.gate_up_proj"][expert], 2)
     return gate, up, w[f"{at}.down_proj"][expert]
 
@@ -73,8 +76,16 @@ def _gated(x: Array, gate: Array, up: Array, down: Array, activation: str) -> Ar
 
 
 def _gpt_oss(x: Array, w: Weights, at: str, expert: int, limit: float) -> Array:
-    """Gate and up lie in turns; both are clamped, and up is counted from -1."""
+    """Both are clamped, and up is counted from -1. In a checkpoint they lie in turns, in a bundle apart."""
+    if f"{at}.gate_proj.weight" in w:
+        gate, up = (x @ w[f"{at}.{n}_proj.weight"][expert].T + w[f"{at}.{n}_proj.bias"][expert] for n in ("gate", "up"))
+        down, bias = w[f"{at}.down_proj.weight"][expert].T, w[f"{at}.down_proj.bias"][expert]
+        return _oai(gate, up, limit) @ down + bias
     both = x @ w[f"{at}.gate_up_proj"][expert] + w[f"{at}.gate_up_proj_bias"][expert]
-    gate, up = np.minimum(both[:, ::2], limit), np.clip(both[:, 1::2], -limit, limit)
-    y = (up + 1.0) * gate / (1.0 + np.exp(-SIGMOID_GAIN * gate))
+    y = _oai(both[:, ::2], both[:, 1::2], limit)
     return y @ w[f"{at}.down_proj"][expert] + w[f"{at}.down_proj_bias"][expert]
+
+
+def _oai(gate: Array, up: Array, limit: float) -> Array:
+    gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    return (up + 1.0) * gate / (1.0 + np.exp(-SIGMOID_GAIN * gate))
