@@ -1,0 +1,35 @@
+"""Which backends there are to be held to the contract, and what its tests share."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+
+import pytest
+from contract_game import Bench
+from contract_pairs import PAIRS
+
+NEEDS = {"torch": ("torch",), "mlx": ("mlx", "mlx_lm")}
+
+
+@pytest.fixture(scope="session")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """Bundles, references and open pairs."""
+    made = Bench(tmp_path_factory.mktemp("contract"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=NEEDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """A backend by name; skipped where its library is not installed."""
+    for module in NEEDS[request.param]:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    return str(request.param)
+
+
+@pytest.fixture(params=PAIRS)
+def family(request: pytest.FixtureRequest) -> str:
+    """A target family."""
+    return str(request.param)

@@ -1,0 +1,96 @@
+"""Every round of every backend says what the slow truth says, for every target family and every draft dialect."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from contract_game import GREEDY, SAMPLINGS, WARM, Bench, mixed, play, prefilled, prompt_of, text_of
+from contract_pairs import CHUNK, DIALECTS, PAIRS
+from families import WINDOW, WINDOWED
+
+COUNT = 60
+
+
+def game(bench: Bench, kind: str, family: str) -> Counter[tuple[int, int]]:
+    """Two conversations with chains 0..6 and all samplings mixed; gives how often each (drafted, accepted) occurred."""
+    if (kind, family) not in bench.games:
+        path, tally = bench.bundle(family), Counter[tuple[int, int]]()
+        for seed, length in ((1, 2 * CHUNK + 5), (2, 3)):
+            tally += play(bench, kind, path, prompt_of(length, seed), mixed(seed, list(SAMPLINGS.values())), COUNT)[1]
+        bench.games[kind, family] = tally
+    return bench.games[kind, family]
+
+
+def test_rounds_of_every_family(bench: Bench, kind: str, family: str) -> None:
+    tally = game(bench, kind, family)
+    assert {drafted for drafted, _ in tally} == set(range(7))
+
+
+def test_every_acceptance_count_occurs(bench: Bench, kind: str) -> None:
+    tally: Counter[tuple[int, int]] = Counter()
+    for family in PAIRS:
+        with suppress(AssertionError):  # told by the test of the family
+            tally += game(bench, kind, family)
+    missing = [(k, a) for k in range(1, 7) for a in range(k + 1) if not tally[k, a]]
+    assert not missing, f"no round with these (drafted, accepted): {missing}"
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_text_is_what_the_target_alone_writes(bench: Bench, kind: str, family: str, name: str) -> None:
+    """Also where windows have passed over most of it: WINDOW positions of COUNT and more."""
+    if name in ("T 1.2 min-p", "top-k") and family not in ("llama", "gemma4_e"):
+        return
+    path, prompt = bench.bundle(family), prompt_of(19, seed=4)
+    plain = bench.plain(path, prompt, SAMPLINGS[name], COUNT)
+    backend = bench.open(kind, path).backend
+    assert text_of(backend, prompt, mixed(5, [SAMPLINGS[name]]), COUNT) == plain
+    assert text_of(backend, prompt, mixed(6, [SAMPLINGS[name]], (0, 6)), COUNT) == plain
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_rounds_of_every_dialect(bench: Bench, kind: str, dialect: str) -> None:
+    path = bench.bundle("llama", dialect)
+    play(bench, kind, path, prompt_of(21, seed=3), mixed(7, list(SAMPLINGS.values()), (1, 3, 4, 6)), 16)
+
+
+@pytest.mark.parametrize("length", [1, 2, CHUNK, CHUNK + 1, CHUNK + 2, 2 * CHUNK + 1])
+@pytest.mark.parametrize("windowed", [False, True])
+def test_prompts_around_the_chunk(bench: Bench, kind: str, windowed: bool, length: int) -> None:
+    path = bench.bundle("gemma4" if windowed else "llama")
+    play(bench, kind, path, prompt_of(length, seed=8), mixed(8, [GREEDY, WARM], (2, 3)), 7)
+
+
+def test_many_plain_rounds_leave_a_whole_draft(bench: Bench, kind: str) -> None:
+    """More of them than the draft lets gather before it looks."""
+    path = bench.bundle("llama")
+    plan = itertools.chain(itertools.repeat((0, WARM), 75), itertools.repeat((4, WARM)))
+    play(bench, kind, path, prompt_of(12, seed=9), plan, 90)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gemma4_e", "gpt_oss"])
+def test_the_context_ends_exactly(bench: Bench, kind: str, family: str) -> None:
+    path, capacity = bench.bundle(family), 40
+    assert bench.open(kind, path, capacity).backend.capacity == capacity
+    plan = mixed(10, [GREEDY, WARM], (3, 5, 6))
+    text, _ = play(bench, kind, path, prompt_of(27, seed=10), plan, 100, context=capacity)
+    assert len(text) == capacity + 1 - 27
+
+
+@pytest.mark.parametrize("family", ["llama", *WINDOWED])
+@pytest.mark.parametrize("rounds", [0, 1, 4])
+def test_rows_that_are_kept_are_as_good_as_fresh_ones(bench: Bench, kind: str, family: str, rounds: int) -> None:
+    """After a conversation longer than the window; `keep` is one less than what both have in common."""
+    path: Path = bench.bundle(family)
+    first = prompt_of(22, seed=11)
+    text = text_of(bench.open(kind, path).backend, first, mixed(11, [GREEDY], (0, 3, 6)), 6 * rounds) if rounds else []
+    told = [*first, *text]
+    if not rounds:
+        prefilled(bench.open(kind, path).backend, told)
+    for common in (len(told) - 1, len(told) - 3, len(told) - WINDOW - 1, 9, 1):
+        edited = [*told[:common], 3 + (told[common] - 2) % 60, *prompt_of(5, seed=common)]
+        play(bench, kind, path, edited, mixed(common, [WARM, GREEDY], (2, 4)), 6, keep=common - 1)
+        # The caches now stand for `edited`, which the next one shares less with.
