@@ -140,8 +140,10 @@ class TorchBackend:
         assert self._target is not None
         assert 0 <= keep <= max(0, len(tokens) - 2) and len(tokens) <= self._capacity + 1
         torch.set_num_threads(self._threads)
-        self._rewind(keep)
+        kept = self._rewind(keep)
         self._said.begin(tokens)
+        if kept < keep:
+            yield kept
         total = len(tokens) - 1
         while (start := self._target.cache.rows) < total:
             end = min(start + self._chunk, total)
@@ -150,16 +152,20 @@ class TorchBackend:
         self._anchor = tokens[-1]
 
     @torch.inference_mode()
-    def _rewind(self, keep: int) -> None:
-        """Drop all rows of both caches but the first `keep`."""
+    def _rewind(self, keep: int) -> int:
+        """Drop all rows of both caches but the first `keep`, or all where the target's no longer allow it.
+
+        Returns:
+            How many rows are left.
+        """
         self._anchor = self._verified = None
-        self._target.cache.keep(keep)
+        if self._head is not None and keep > self._head.cache.rows:
+            self._catch_up()
+        kept = self._target.cache.keep(keep)
         if self._head is not None:
-            if keep > self._head.cache.rows:
-                self._catch_up()
-            self._head.cache.keep(min(keep, self._head.cache.rows))
-            self._pending = Pending()
-            assert self._head.cache.rows == keep
+            self._head.cache.keep(kept)
+        self._pending = Pending()
+        return kept
 
     @torch.inference_mode()
     def _prefill_chunk(self, tokens: Sequence[int], last: bool) -> None:

@@ -39,15 +39,18 @@ class Norm:
 
     Args:
         weight: In the dtype of the rows.
+        offset: Added to the weight, in float32.
     """
 
-    def __init__(self, weight: Tensor, eps: float) -> None:
-        self.weight, self.eps, self.shape = weight, eps, (weight.shape[0],)
+    def __init__(self, weight: Tensor, eps: float, offset: float = 0.0) -> None:
+        exact = weight.float() + offset
+        self.weight, self.eps, self.shape = exact.to(weight.dtype), eps, (weight.shape[0],)
+        self.exact = exact
         self.nbytes = weight.nbytes
         self.fused = weight.device.type != "cpu"
         self.floor = torch.tensor((weight.shape[0] * eps) ** 0.5)
-        self.scaled = weight.float() * weight.shape[0] ** 0.5
-        self.kernel = RowNorm(weight, eps, weight.dtype) if has_kernels(weight.device, weight.dtype) else None
+        self.scaled = exact * weight.shape[0] ** 0.5
+        self.kernel = RowNorm(exact, eps, weight.dtype) if has_kernels(weight.device, weight.dtype) else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Of the last dimension; heads, which have three, are normed by the kernels within their attention."""
@@ -68,19 +71,36 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What all layers of one pass share: its positions, their rotation, and who may see whom."""
+    """What all layers of one kind share in a pass: its positions, their rotation, and who may see whom."""
 
     start: int
     rows: int
     turn: Turn | None  # None: the kernels turn
-    mask: Tensor | None  # added to the scores: [M, start + M], folded: [M * group, start + M]; None: one row sees all
+    mask: (
+        Tensor | None
+    )  # added to the scores, [M, L] or folded [M * group, L], L = start + M - first; None: all see all
+    first: int = 0  # the first position that a row sees
+
+    def turned(self, heads: Tensor) -> Tensor:
+        """The first heads of [M, heads + 2 kv, d], rotated."""
+        count = heads.shape[1]
+        return Turn(self.turn.cos.narrow(1, 0, count), self.turn.sin.narrow(1, 0, count))(heads)
 
 
-def causal_mask(start: int, rows: int, group: int, dtype: torch.dtype, device: torch.device) -> Tensor | None:
-    """0 where position start + m may see position j (j <= start + m), -inf elsewhere; folded for short passes."""
+def causal_mask(
+    start: int, rows: int, group: int, dtype: torch.dtype, device: torch.device, window: int = 0
+) -> Tensor | None:
+    """0 where position start + m may see position j, -inf elsewhere; folded for short passes.
+
+    It sees those up to itself; with a window no more than so many, and columns begin with the first that any row sees.
+    """
     if rows == 1:
         return None
-    mask = torch.full((rows, start + rows), -torch.inf, dtype=dtype, device=device).triu_(start + 1)
+    first = max(0, start - window + 1) if window else 0
+    before = start - first
+    mask = torch.full((rows, before + rows), -torch.inf, dtype=dtype, device=device).triu_(before + 1)
+    if window:
+        mask += torch.full_like(mask, -torch.inf).tril_(before - window)
     return mask.repeat_interleave(group, 0) if rows <= FOLD_ROWS else mask
 
 
@@ -88,9 +108,13 @@ class Attention:
     """Grouped-query attention of one layer.
 
     Args:
-        qkv: [(heads + 2 kv) * d, width]: q, k, v stacked.
+        qkv: [(heads + 2 kv) * d, width]: q, k, v stacked; with `key_is_value` q, k; with `shared` q alone.
         out: [width, heads * d].
-        q_norm, k_norm: By head, before the rotation, or None.
+        q_norm, k_norm, v_norm: By head, before the rotation, or None; v is not turned.
+        scale: Of the scores; 0: 1 / sqrt(d).
+        window: Positions that a row sees; 0: all.
+        key_is_value: The value is the key's projection, before its norm.
+        shared: It reads the keys and values that another layer wrote.
     """
 
     kernel: Attend | None = None  # of passes over few rows, see `bind`
@@ -104,11 +128,19 @@ class Attention:
         head_dim: int,
         q_norm: Norm | None,
         k_norm: Norm | None,
+        *,
+        v_norm: Norm | None = None,
+        scale: float = 0.0,
+        window: int = 0,
+        key_is_value: bool = False,
+        shared: bool = False,
     ) -> None:
         self.qkv, self.out = qkv, out
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
         self.group = heads // kv_heads
-        self.q_norm, self.k_norm = q_norm, k_norm
+        self.q_norm, self.k_norm, self.v_norm = q_norm, k_norm, v_norm
+        self.scale, self.window = scale or head_dim**-0.5, window
+        self.key_is_value, self.shared = key_is_value, shared
         self.nbytes = qkv.nbytes + out.nbytes
 
     def bind(self, cache: KvCache, layer: int, angles: Angles) -> None:
@@ -116,44 +148,56 @@ class Attention:
         part = cache.both[layer]
         if not (has_kernels(part.device, part.dtype) and cpu_attention.fits(part)):
             return
-        norms = [None if norm is None else norm.weight for norm in (self.q_norm, self.k_norm)]
+        if self.window or self.key_is_value or self.shared or self.v_norm is not None:
+            return
+        norms = [None if norm is None else norm.exact for norm in (self.q_norm, self.k_norm)]
         eps = 0.0 if self.q_norm is None else self.q_norm.eps
-        self.kernel = Attend(part, self.heads, angles.cos[:, 0], angles.sin[:, 0], *norms, eps)
+        self.kernel = Attend(part, self.heads, angles.cos[:, 0], angles.sin[:, 0], *norms, eps, self.scale)
 
     def span(self, start: int, rows: int, angles: Angles, dtype: torch.dtype, device: torch.device) -> Span:
-        """What the layers of a pass share; `self` is any one of them."""
+        """What the layers of a pass share; `self` is any one of its kind."""
         if self.kernel is not None and rows <= FEW_ROWS:
             return Span(start, rows, None, None)
-        return Span(start, rows, angles.at(start, rows), causal_mask(start, rows, self.group, dtype, device))
+        mask = causal_mask(start, rows, self.group, dtype, device, self.window)
+        return Span(start, rows, angles.at(start, rows), mask, max(0, start - self.window + 1) if self.window else 0)
 
     def __call__(self, x: Tensor, cache: KvCache, layer: int, span: Span) -> Tensor:
         """x [M, width] -> [M, width]; writes the rows' keys and values."""
         if span.turn is None:
             return self.out(self.kernel(self.qkv(x), span.start))
-        rows, heads, kv = span.rows, self.heads, self.kv_heads
-        qkv = self.qkv(x).view(rows, heads + 2 * kv, self.head_dim)
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k, v = qkv.split((heads, kv, kv), 1)
-            qkv = torch.cat((self.q_norm(q), self.k_norm(k), v), 1)
-        qkv = span.turn(qkv)
-        cache.write(layer, span.start, qkv.narrow(1, heads, 2 * kv))
-        keys, values = cache.read(layer, span.start + rows)
-        return self.out(self._attend(qkv.narrow(1, 0, heads), keys, values, span.mask))
+        q, kv = self._heads(self.qkv(x).view(span.rows, -1, self.head_dim), span)
+        if kv is not None:
+            cache.write(layer, span.start, kv)
+        keys, values = cache.read(layer, span.start + span.rows, span.first)
+        return self.out(self._attend(q, keys, values, span.mask))
+
+    def _heads(self, x: Tensor, span: Span) -> tuple[Tensor, Tensor | None]:
+        """Projections [M, .., d], normed and turned: q [M, heads, d], and k, v [M, 2 kv, d]; shared: None."""
+        heads, kv = self.heads, self.kv_heads
+        if self.shared:
+            return span.turned(x if self.q_norm is None else self.q_norm(x)), None
+        if self.q_norm is not None or self.key_is_value or self.v_norm is not None:
+            q, k = x.narrow(1, 0, heads), x.narrow(1, heads, kv)
+            v = k if self.key_is_value else x.narrow(1, heads + kv, kv)
+            parts = zip((q, k, v), (self.q_norm, self.k_norm, self.v_norm), strict=True)
+            x = torch.cat([part if norm is None else norm(part) for part, norm in parts], 1)
+        x = span.turn(x)
+        return x.narrow(1, 0, heads), x.narrow(1, heads, 2 * kv)
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """q [M, heads, d], keys and values [kv, 1, L, d] -> [M, heads * d]. The kernel's batch is kv."""
         rows, kv, group, d = q.shape[0], self.kv_heads, self.group, self.head_dim
         if rows == 1:
-            y = F.scaled_dot_product_attention(q.view(kv, 1, group, d), keys, values)
+            y = F.scaled_dot_product_attention(q.view(kv, 1, group, d), keys, values, scale=self.scale)
             return y.view(1, -1)
         q = q.view(rows, kv, group, d)
         if rows > FOLD_ROWS:
             shape = (kv, group, keys.shape[2], d)  # the heads of a group read the same keys: a view, no copy
             keys, values = keys.expand(shape), values.expand(shape)
-            y = F.scaled_dot_product_attention(q.permute(1, 2, 0, 3), keys, values, attn_mask=mask)
+            y = F.scaled_dot_product_attention(q.permute(1, 2, 0, 3), keys, values, attn_mask=mask, scale=self.scale)
             return y.permute(2, 0, 1, 3).reshape(rows, -1)
         q = q.transpose(0, 1).reshape(kv, 1, rows * group, d)
-        y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+        y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=self.scale)
         return y.view(kv, rows, group * d).transpose(0, 1).reshape(rows, -1)
 
 
@@ -188,16 +232,70 @@ class GatedMlp:
         return self.down(gate.mul_(up))
 
 
+class LayerInput:
+    """A second input of a layer, of the tokens themselves: x + norm(up(gelu(gate(x)) * input)) (Gemma 4 E).
+
+    Args:
+        gate: [P, width]; up: [width, P].
+    """
+
+    def __init__(self, gate: Linear, up: Linear, norm: Norm) -> None:
+        self.gate, self.up, self.norm = gate, up, norm
+        self.nbytes = gate.nbytes + up.nbytes
+
+    def __call__(self, x: Tensor, given: Tensor) -> Tensor:
+        """x [M, width], given [M, P] -> [M, width]."""
+        gated = F.gelu(self.gate(x), approximate="tanh") * given
+        return x + self.norm(self.up(gated))
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One decoder layer."""
+    """One decoder layer. Its parts after the MLP are those that plain layers do not have."""
 
     input_norm: Norm
     attention: Attention
-    post_norm: Norm
+    post_norm: Norm  # before the MLP
     mlp: GatedMlp
+    attention_norm: Norm | None = None  # of what the attention adds
+    mlp_norm: Norm | None = None  # of what the MLP adds
+    extra: LayerInput | None = None
+    scalar: float = 1.0  # the output is multiplied by it
 
     @property
     def linears(self) -> tuple[Linear, Linear, Linear, Linear]:
         """In the order of their use."""
         return self.attention.qkv, self.attention.out, self.mlp.gate_up, self.mlp.down
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is norm, attention, norm, MLP and nothing else."""
+        return self.attention_norm is None and self.mlp_norm is None and self.extra is None and self.scalar == 1.0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its matrices."""
+        return self.attention.nbytes + self.mlp.nbytes + (0 if self.extra is None else self.extra.nbytes)
+
+    def __call__(
+        self, x: Tensor, normed: Tensor, cache: KvCache, place: int, span: Span, given: Tensor | None, after: Norm
+    ) -> tuple[Tensor, Tensor]:
+        """The stream [M, width] after the layer, and its norm by `after`.
+
+        Args:
+            x, normed: The stream before it, and its norm by `input_norm`.
+            cache, place: What its attention reads.
+            given: [M, P], its share of the layers' inputs.
+        """
+        y = self.attention(normed, cache, place, span)
+        x, normed = self.post_norm.add(x, y if self.attention_norm is None else self.attention_norm(y))
+        y = self.mlp(normed)
+        if self.mlp_norm is not None:
+            y = self.mlp_norm(y)
+        if self.extra is None and self.scalar == 1.0:
+            return after.add(x, y)
+        x = x + y
+        if self.extra is not None:
+            x = self.extra(x, given)
+        x = x * self.scalar
+        return x, after(x)

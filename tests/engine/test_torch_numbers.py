@@ -213,8 +213,8 @@ def test_refusals_name_what_is_wrong(options: dict[str, str], words: str, tmp_pa
 
 
 def test_unknown_rope_is_refused_by_name() -> None:
-    with pytest.raises(BackendError, match="'yarn' rope"):
-        frequencies(Rope("yarn"), 64)
+    with pytest.raises(BackendError, match="'spiral' rope"):
+        frequencies(Rope("spiral"), 64)
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
