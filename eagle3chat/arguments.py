@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from eagle3chat import __version__
 from eagle3chat.engine.errors import SettingError
+from eagle3chat.train_arguments import add_eval, add_train
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,6 +44,8 @@ def build_parser() -> Parser:
     _add_run(_command(commands, "run", "decode one prompt: reply on stdout, report on stderr"))
     _add_bench(_command(commands, "bench", "compare chains with each other on a list of prompts"))
     _add_export(_command(commands, "export", "make a bundle of a target and a draft"))
+    add_train(_command(commands, "train", "train a draft for a target"))
+    _add_eval(_command(commands, "eval", "measure which way of drafting has how much accepted"))
     _add_transcripts(_command(commands, "transcripts", "list and show saved conversations"))
     return parser
 
@@ -111,6 +114,13 @@ def _add_export(parser: Parser) -> None:
     parser.add_argument(
         "--own-embedding", action=argparse.BooleanOptionalAction, help="use the draft's embedding, or the target's"
     )
+
+
+def _add_eval(parser: Parser) -> None:
+    _add_pair(parser)
+    _add_template(parser)
+    _add_reply(parser, "tokens of each reply at most (default: 96)")
+    add_eval(parser.add_argument_group("measurement"))
 
 
 def _add_transcripts(parser: Parser) -> None:

@@ -57,6 +57,14 @@ def _dispatch(args: argparse.Namespace) -> int:
         from eagle3chat.export_command import export
 
         return export(args)
+    if args.command == "train":
+        from eagle3chat.train_command import train
+
+        return train(args)
+    if args.command == "eval":
+        from eagle3chat.eval_command import evaluate
+
+        return evaluate(args)
     if args.command == "transcripts":
         from eagle3chat.transcripts_command import transcripts
 

@@ -65,9 +65,7 @@ def read_lines(path: Path) -> list[Line]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TrainError(f"{path} cannot be read ({error}).", "Check the path.") from error
-    return [
-        _line(raw, f"{path.name}, line {number}") for number, raw in enumerate(text.splitlines(), 1) if raw.strip()
-    ]
+    return [_line(raw, f"{path.name}, line {number}") for number, raw in enumerate(text.splitlines(), 1) if raw.strip()]
 
 
 def _line(raw: str, where: str) -> Line:

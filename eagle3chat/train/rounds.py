@@ -46,10 +46,11 @@ class Rounds:
         return tuple(a / j if j else 0.0 for a, j in zip(self.accepted, self.judged, strict=True))
 
 
-def walk(hits: Sequence[Sequence[bool]], tokens: int) -> Rounds:
+def walk(hits: Sequence[Sequence[bool]], tokens: int, limit: int | None = None) -> Rounds:
     """The rounds of a reply of that many tokens.
 
     Args:
+        limit: Most tokens that the reply might have had; what could not be emitted is not drafted. None: any number.
         hits: hits[j][r]: whether place j of a chain whose first token is reply token r would be the reply's token.
     """
     chain = len(hits)
@@ -57,7 +58,8 @@ def walk(hits: Sequence[Sequence[bool]], tokens: int) -> Rounds:
     place = count = 0
     while place < tokens:
         taken = 0
-        while taken < chain and place + taken < tokens:
+        drafted = chain if limit is None else min(chain, limit - place - 1)
+        while taken < drafted and place + taken < tokens:
             judged[taken] += 1
             if not hits[taken][place]:
                 break

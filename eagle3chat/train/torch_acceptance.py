@@ -1,8 +1,9 @@
 """How many tokens of a given reply a draft would have had accepted, without decoding it.
 
-A reply that stands fixes what every round sees: until a drafted token is rejected, the chain's tokens are the reply's.
-So one pass of the head tells at each position how much of a chain would be accepted, and walking over the reply from
-round to round gives the rounds that decoding would have taken. Exact for a greedy reply up to rounding. Knows no target.
+A reply that stands fixes what every round sees: until a drafted token is rejected, the chain's tokens are the
+reply's. So one pass of the head tells at each position how much of a chain would be accepted, and walking over the
+reply from round to round gives the rounds that decoding would have taken. Exact for a greedy reply up to rounding.
+Knows no target.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def rounds_of(head: Head, weights: Weights, target_ids: Tensor, features: Featur
     part: Part = join([features], chain)
     said = guesses(head(weights, part, chain), weights[HEAD], target_ids)
     reply = features.ids[features.start :]
-    hits = [[guess == token for guess, token in zip(row.tolist(), reply[step:].tolist(), strict=False)] for step, row in enumerate(said)]
+    hits = [
+        [guess == token for guess, token in zip(row.tolist(), reply[step:].tolist(), strict=False)]
+        for step, row in enumerate(said)
+    ]
     return walk(hits, len(reply))
 
 

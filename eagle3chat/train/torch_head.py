@@ -1,9 +1,9 @@
 """A draft that learns: the head of `engine.torch_draft` with gradients, over many positions at once.
 
-Training-time test (Li et al., "EAGLE-3", 2025): every position of a reply is taken for the anchor of a round. Step 0 is
-the pass over true features; step j continues each anchor's own chain with the head's own output, at the next position,
-on the true next token. A row of step j sees what it would see in real drafting: the true rows up to its anchor's, and the
-rows of its own chain before it. Knows no loss and no optimiser.
+Training-time test (Li et al., "EAGLE-3", 2025): every position of a reply is taken for the anchor of a round. Step 0
+is the pass over true features; step j continues each anchor's own chain with the head's own output, at the next
+position, on the true next token. A row of step j sees what it would see in real drafting: the true rows up to its
+anchor's, and the rows of its own chain before it. Knows no loss and no optimiser.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The training loop: batches, gradients of their parts on several threads, updates, checkpoints, measurements.
 
-Masters are float32; each update computes with a copy in the compute dtype. Batches follow from the seed and the epoch,
-so a run that is taken up again sees what it would have seen. The learning rate follows the share of the run that is done,
-of its updates or of its time. Knows no command line and no target.
+Masters are float32; each update computes with a copy in the compute dtype. Batches follow from the seed and the
+epoch, so a run that is taken up again sees what it would have seen. The learning rate follows the share of the run that
+is done, of its updates or of its time. Knows no command line and no target.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from eagle3chat.train.conversations import Conversation
+from eagle3chat.train.journal import Update
 from eagle3chat.train.recipe import Recipe
 from eagle3chat.train.torch_features import Features, Store
 from eagle3chat.train.torch_head import HEAD, Head, join
@@ -35,20 +36,6 @@ class Limit:
 
     updates: int = 0
     until: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """What one update came to."""
-
-    number: int  # updates done
-    epoch: int
-    share: float  # of the run, when it began
-    rate: float
-    losses: tuple[float, ...]  # mean of each step
-    length: float  # of the gradient before clipping
-    tokens: int  # reply tokens
-    seconds: float
 
 
 def batches(conversations: Sequence[Conversation], seed: int, epoch: int, size: int) -> Iterator[list[Conversation]]:

@@ -60,7 +60,8 @@ def read_target_rows(config: TargetConfig, checkpoint: Checkpoint, dtype: torch.
     c = config
     embedding = dense(checkpoint.weight("model.embed_tokens", c.vocab_size, c.hidden_size)).to(dtype)
     head = embedding if c.tie_embeddings else dense(checkpoint.weight("lm_head", c.vocab_size, c.hidden_size)).to(dtype)
-    at, queries, keys = f"model.layers.{c.num_layers - 1}", c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+    at, kind = f"model.layers.{c.num_layers - 1}", c.kind(c.num_layers - 1)
+    queries, keys = c.num_heads * kind.head_dim, kind.num_kv_heads * kind.head_dim
     shapes = {
         "self_attn.q_proj": (queries, c.hidden_size),
         "self_attn.k_proj": (keys, c.hidden_size),
@@ -70,14 +71,16 @@ def read_target_rows(config: TargetConfig, checkpoint: Checkpoint, dtype: torch.
         "mlp.up_proj": (c.intermediate_size, c.hidden_size),
         "mlp.down_proj": (c.hidden_size, c.intermediate_size),
     }
+    plain = not (c.experts or c.shared_intermediate_size or c.sandwich_norms)  # one whose layer the draft's is like
     layer = {
         f"{name}.weight": dense(checkpoint.weight(f"{at}.{name}", *shape))
         for name, shape in shapes.items()
-        if f"{at}.{name}.weight" in checkpoint
+        if plain and f"{at}.{name}.weight" in checkpoint
     }
-    for name in ("input_layernorm", "post_attention_layernorm"):
+    for name in ("input_layernorm", "post_attention_layernorm") if plain else ():
         layer[f"{name}.weight"] = checkpoint.tensor(f"{at}.{name}.weight", c.hidden_size).float()
-    return TargetRows(embedding, head, checkpoint.tensor("model.norm.weight", c.hidden_size).float(), layer)
+    norm = checkpoint.tensor("model.norm.weight", c.hidden_size).float() + c.norm_offset
+    return TargetRows(embedding, head, norm, layer)
 
 
 def from_source(source: DraftSource) -> Learned:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny import tiny_bundle
 
 from eagle3chat.engine.bundle import open_bundle
 from eagle3chat.engine.torch_draft import DraftHead
@@ -13,7 +14,6 @@ from eagle3chat.engine.torch_target import Precision, Target
 from eagle3chat.engine.torch_weights import Checkpoint
 from eagle3chat.train.torch_features import Features, observe
 from eagle3chat.train.torch_head import HEAD, Head, join
-from tiny import tiny_bundle
 
 DEPTH = 4
 FLOAT = Precision(torch.float32, False, torch.device("cpu"))
