@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from eagle3chat.engine.config import TargetConfig
-from eagle3chat.engine.torch_layers import Attention, GatedMlp, Layer, LayerInput, Norm
+from eagle3chat.engine.torch_decoder import Layer, LayerInput
+from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm
 from eagle3chat.engine.torch_linear import CodeTable, Int4, Linear, Table, embedding, linear
 from eagle3chat.engine.torch_weights import Checkpoint
 

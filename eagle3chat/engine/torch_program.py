@@ -13,7 +13,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from eagle3chat.engine.torch_layers import FEW_ROWS, Layer, Norm
+from eagle3chat.engine.torch_decoder import Layer
+from eagle3chat.engine.torch_layers import FEW_ROWS, Norm
 from eagle3chat.kernels.cpu_linear import CpuLinear
 
 Call = Callable[[], None]
