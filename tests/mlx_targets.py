@@ -1,12 +1,8 @@
-"""Targets for the MLX tests: checkpoints as bundles without a draft, models of mlx-lm's own definitions, and a reader.
-
-The bundles are put together by hand, so that these tests depend on no other reader of checkpoints.
-"""
+"""Targets for the MLX tests: checkpoints as bundles without a draft, models of mlx-lm's own, and a reader."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +16,9 @@ from mlx.utils import tree_flatten
 from mlx_lm import utils
 from mlx_lm.models.cache import RotatingKVCache
 
-from eagle3chat.engine.bundle import Bundle
+from eagle3chat.engine.bundle import Bundle, open_bundle
 from eagle3chat.engine.config import Manifest, Rope, TargetConfig
+from eagle3chat.engine.export import export_bundle
 from eagle3chat.engine.mlx_target import MlxTarget
 
 mx.set_default_device(mx.cpu)
@@ -49,27 +46,26 @@ LFM2: dict[str, Any] = {
 
 
 def family_bundle(directory: Path, family: str, **options: Any) -> Bundle:
-    """The checkpoint that `family_checkpoint` writes, as a bundle's target."""
+    """The checkpoint that `family_checkpoint` writes, as a bundle; the checkpoint stays at `directory`/source."""
     made = family_checkpoint(directory, family, **options)
-    made.rename(directory / "target")
-    return bundle_of(directory)
+    source = made.rename(directory / "source")
+    return open_bundle(export_bundle(source, None, directory / "bundle"))
 
 
 def bundle_of(directory: Path) -> Bundle:
-    """A bundle around `directory`/target."""
+    """A bundle without a door around `directory`/target, for models and quantisations that export does not make."""
     config = json.loads((directory / "target" / "config.json").read_text())
-    config |= config.get("text_config", {})
     target = TargetConfig(
         family=config["model_type"],
         vocab_size=config["vocab_size"],
         hidden_size=config["hidden_size"],
-        intermediate_size=config.get("intermediate_size", 1),
+        intermediate_size=1,
         num_layers=config["num_hidden_layers"],
         num_heads=config["num_attention_heads"],
         num_kv_heads=config["num_key_value_heads"],
-        head_dim=config.get("head_dim", config["hidden_size"] // config["num_attention_heads"]),
-        rms_eps=config.get("rms_norm_eps", 1e-5),
-        rope=_rope(config),
+        head_dim=config["hidden_size"] // config["num_attention_heads"],
+        rms_eps=1e-5,
+        rope=Rope(),
         max_position=config["max_position_embeddings"],
         tie_embeddings=config["tie_word_embeddings"],
     )
@@ -95,20 +91,6 @@ def bundle_of(directory: Path) -> Bundle:
         version="0",
     )
     return Bundle(directory, manifest)
-
-
-def _rope(config: dict[str, Any]) -> Rope:
-    scaling = config.get("rope_scaling") or {}
-    if scaling.get("rope_type") != "yarn":
-        return Rope()
-    return Rope(
-        kind="yarn",
-        theta=config["rope_theta"],
-        factor=scaling["factor"],
-        original_max_position=scaling["original_max_position_embeddings"],
-        attention_factor=0.1 * math.log(scaling["factor"]) + 1,
-        truncate=scaling.get("truncate", True),
-    )
 
 
 def own_model(directory: Path, config: dict[str, Any], quantization: dict[str, Any] | None = None) -> nn.Module:

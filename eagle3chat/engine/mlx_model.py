@@ -1,19 +1,16 @@
-"""A bundle's target as a model of mlx-lm: its config in the words of mlx-lm's definitions, its weights in one dtype.
+"""A bundle's target as a model of mlx-lm: opened, cast, and mended where a definition differs from the published model.
 
-mlx-lm drops config keys that a definition does not name. Where a checkpoint says with newer keys what the definition
-reads under older ones, the value would silently become a default; `adapted` says it under both. Knows no cache, no taps
-and no tokens.
+Export writes config.json and the experts' tensors so that mlx-lm reads them as they are; see hf_config.py and
+expert_layout.py. Knows no cache, no taps and no tokens.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -24,8 +21,6 @@ from mlx_lm.models.rope_utils import YarnRoPE
 from eagle3chat.engine.config import Rope, TargetConfig
 from eagle3chat.engine.errors import BackendError
 
-Config = dict[str, Any]
-Weights = dict[str, mx.array]
 Rows = Callable[[mx.array], mx.array]
 ELSEWHERE = "Use the torch backend for this target."
 HEADS = ("lm_head", "output", "embed_out")
@@ -54,8 +49,7 @@ def open_model(directory: Path, config: TargetConfig, dtype: mx.Dtype, report: C
     """
     name = str(directory / "config.json")
     try:
-        keys = adapted(utils.load_config(directory), config)
-        model, _ = utils.load_model(directory, lazy=True, model_config=keys, get_model_classes=_classes)
+        model, _ = utils.load_model(directory, lazy=True)
     except FileNotFoundError as error:
         raise BackendError(f"The target cannot be opened: {error}.", "Make the bundle again.") from error
     except (ValueError, TypeError, KeyError, IndexError) as error:
@@ -73,87 +67,6 @@ def open_model(directory: Path, config: TargetConfig, dtype: mx.Dtype, report: C
     opened = Opened(model, layers, *_ends(model, config, dtype, name))
     report(1.0)
     return opened
-
-
-def adapted(config: Mapping[str, Any], target: TargetConfig) -> Config:
-    """config.json with every value where mlx-lm's definition of the model looks for it.
-
-    Raises:
-        ValueError: mlx-lm has no such definition, or it cannot express a setting.
-    """
-    config = dict(config)
-    if isinstance(config.get("text_config"), dict):
-        # The bundle holds the text model alone. What is returned is laid over the file's keys: none can be taken away.
-        config |= config["text_config"] | {"text_config": {}}
-    config["tie_word_embeddings"] = target.tie_embeddings
-    _, arguments = utils._get_classes(config)
-    known = set(inspect.signature(arguments).parameters)
-    config |= _rope_keys(config, "rope_parameters" in known)
-    if "sliding_window_pattern" in known and "layer_types" not in known and config.get("layer_types"):
-        config["sliding_window_pattern"] = _pattern(config["layer_types"])
-    if config.get("use_sliding_window") and "use_sliding_window" not in known:
-        raise ValueError("its definition has no sliding window")
-    config.setdefault("head_dim", target.head_dim)
-    config.setdefault("num_key_value_heads", target.num_kv_heads)
-    return config
-
-
-def _classes(config: Config) -> tuple[type, type]:
-    """mlx-lm's definition, reading tensors in one more layout."""
-    base, arguments = utils._get_classes(config)
-
-    class Adapted(base):
-        def sanitize(self, weights: Weights) -> Weights:
-            if any(name.endswith(".experts.gate_up_proj") for name in weights) and config["model_type"] == "gpt_oss":
-                weights = dict(_split_experts(weights))
-            return super().sanitize(weights) if hasattr(base, "sanitize") else weights
-
-    Adapted.__name__ = base.__name__
-    return Adapted, arguments
-
-
-def _split_experts(weights: Weights) -> Iterator[tuple[str, mx.array]]:
-    """Dense experts of gpt-oss, [E, in, out] with gate and up in turns, as mlx-lm has them: [E, out, in] each."""
-    for name, weight in weights.items():
-        if name.endswith(".experts.gate_up_proj"):
-            turned = weight.swapaxes(1, 2)
-            yield name.replace("gate_up_proj", "gate_proj.weight"), mx.contiguous(turned[:, ::2])
-            yield name.replace("gate_up_proj", "up_proj.weight"), mx.contiguous(turned[:, 1::2])
-        elif name.endswith(".experts.gate_up_proj_bias"):
-            yield name.replace("gate_up_proj_bias", "gate_proj.bias"), mx.contiguous(weight[:, ::2])
-            yield name.replace("gate_up_proj_bias", "up_proj.bias"), mx.contiguous(weight[:, 1::2])
-        elif name.endswith(".experts.down_proj"):
-            yield name.replace("down_proj", "down_proj.weight"), mx.contiguous(weight.swapaxes(1, 2))
-        else:
-            yield name.replace(".experts.down_proj_bias", ".experts.down_proj.bias"), weight
-
-
-def _rope_keys(config: Config, has_parameters: bool) -> Config:
-    """`rope_theta` and `rope_scaling`, which most definitions read, of `rope_parameters`, which newer configs have."""
-    given = config.get("rope_parameters")
-    if not isinstance(given, dict) or not given:
-        return {}
-    keys: Config = {}
-    if any(isinstance(value, dict) for value in given.values()):
-        sliding, given = given.get("sliding_attention") or {}, given.get("full_attention") or {}
-        if sliding.get("rope_type", "default") != "default" and not has_parameters:
-            raise ValueError("its definition has plain rotary positions in sliding layers only")
-        if "rope_theta" in sliding:
-            keys["rope_local_base_freq"] = sliding["rope_theta"]
-    if "rope_theta" in given:
-        keys["rope_theta"] = given["rope_theta"]
-    plain = (given.get("rope_type") or given.get("type") or "default") == "default"
-    keys["rope_scaling"] = None if plain else {key: value for key, value in given.items() if key != "rope_theta"}
-    return keys
-
-
-def _pattern(layer_types: list[str]) -> int:
-    """Every how many layers one has full attention."""
-    full = [index for index, kind in enumerate(layer_types) if kind == "full_attention"]
-    pattern = full[0] + 1 if full else 0
-    if not full or full != list(range(pattern - 1, len(layer_types), pattern)):
-        raise ValueError(f"its definition cannot order the layers as layer_types says: {layer_types}")
-    return pattern
 
 
 def _set_yarn(model: nn.Module, rope: Rope) -> None:

@@ -57,6 +57,7 @@ class MlxTarget:
         opened = open_model(bundle.path / TARGET, manifest.target, dtype, report)
         self._model, self._embed, self._head = opened.model, opened.embed, opened.head
         self._weights = sum(weight.nbytes for _, weight in tree_flatten(self._model.parameters()))
+        self._stock = False  # mlx-lm's own caches, without rollback
         self._caches = self._new_caches()
         try:
             self._taps = Taps(opened.layers, taps) if taps else None
@@ -74,6 +75,8 @@ class MlxTarget:
         return [self._own(cache) for cache in make_prompt_cache(self._model)]
 
     def _own(self, cache: Any) -> Any:
+        if self._stock:
+            return cache
         if type(cache) is KVCache:
             return FullCache(self.capacity)
         if type(cache) is RotatingKVCache and cache.keep == 0:
@@ -82,7 +85,13 @@ class MlxTarget:
 
     def _check(self, taps: int) -> None:
         """Build the graph of one row and look at its shapes."""
-        logits, tapped = self(mx.zeros((1,), mx.int32))
+        row = mx.zeros((1,), mx.int32)
+        try:
+            logits, tapped = self(row)
+        except AttributeError:  # the model asks something of a cache that ours do not answer
+            self._stock = True
+            self.keep(0)
+            logits, tapped = self(row)
         self.keep(0)
         vocab, width = self._config.vocab_size, self._config.hidden_size
         if logits.shape != (1, vocab):

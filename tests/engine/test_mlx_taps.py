@@ -48,7 +48,7 @@ def by_hand_gemma4(model: Any, tokens: list[int]) -> list[mx.array]:
 @pytest.mark.parametrize(("family", "by_hand"), [("llama", by_hand_llama), ("gemma4", by_hand_gemma4)])
 def test_taps_are_the_streams_of_layers_called_by_hand(family: str, by_hand: Any, tmp_path: Path) -> None:
     bundle = family_bundle(tmp_path, family)
-    plain, _ = utils.load_model(tmp_path / "target")
+    plain, _ = utils.load_model(bundle.path / "target")
     streams = by_hand(plain, TOKENS)
     count = len(streams)
     assert count == bundle.manifest.target.num_layers + 1
