@@ -28,6 +28,9 @@ def add_train(parser: Any) -> None:
     group.add_argument("--depth", metavar="N", type=int, help="longest chain that is trained for (default: 4)")
     group.add_argument("--hard", metavar="X", type=float, help="weight of the target's best token (default: 0.3)")
     group.add_argument("--held-out", metavar="X", type=float, help="share of the prompts (default: 0.03)")
+    group.add_argument(
+        "--checkpoint-seconds", dest="pace", metavar="N", type=float, help="between two, each measured (default: 300)"
+    )
     group.add_argument("--workers", metavar="N", type=int, help="threads, each with its own part (default: all cores)")
     group.add_argument("--compute", choices=("bfloat16", "float32"), help="what it computes in (default: bfloat16)")
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
