@@ -110,7 +110,7 @@ def check_flags(config: Mapping[str, Any], where: str) -> None:
         raise CheckpointError(f"{where}: hidden_act {config['hidden_act']!r} is not known.", OTHER)
     if config.get("fc_norm") and config.get("norm_before_fc"):
         raise CheckpointError(f"{where}: fc_norm and norm_before_fc exclude each other.", OTHER)
-    if any(kind != "full_attention" for kind in config.get("layer_types") or ()):
+    if set(map(str, config.get("layer_types") or ())) - {"full_attention"}:
         raise CheckpointError(f"{where}: layer_types {config['layer_types']!r} are not all full_attention.", OTHER)
     _check_switches(config.get(EAGLE_CONFIG) or {}, where)
     if config.get("use_sliding_window"):

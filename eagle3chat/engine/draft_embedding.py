@@ -71,8 +71,9 @@ def wants_own(
     trained = config.get("embed_requires_grad")
     if trained or rows is None:
         return bool(trained), ""
-    if info.shape != (target.vocab_size, draft.hidden_size):
-        what = f"{DRAFT_EMBEDDING} has the shape {list(info.shape)}, the target's {target.vocab_size} rows"
+    if info.shape != (target.vocab_size, draft.hidden_size) or info.dtype not in _FLOATS:
+        form = f"{info.dtype} {list(info.shape)}"
+        what = f"{DRAFT_EMBEDDING} is {form}, and no copy of the target's {target.vocab_size} rows"
         raise CheckpointError(f"{where}: {what}.", "Use the target's with --no-own-embedding.")
     differing, count = _differing(info, rows)
     if not differing:

@@ -45,7 +45,8 @@ def _refuse_extras(path: Path) -> None:
         for file in sorted(path.glob(pattern)):
             raise CheckpointError(f"{file} is part of an adapter (LoRA), which is not known here.", OTHER)
     if (path / QUANTIZED).is_file():
-        kind = (read_json(path / QUANTIZED).get("quantization") or {}).get("quant_algo")
+        quantization = read_json(path / QUANTIZED).get("quantization")
+        kind = quantization.get("quant_algo") if isinstance(quantization, dict) else quantization
         if kind is not None:
             raise CheckpointError(f"{path / QUANTIZED}: the draft is quantised ({kind}).", OTHER)
 

@@ -55,7 +55,7 @@ def open_eagle3(
     draft = replace(_config(config, named, target, where), num_layers=_num_layers(config, named, target, where))
     boundaries, how = _taps(config, target) if taps is None else (tuple(taps), "as given")
     draft = replace(draft, taps=boundaries)
-    _check_taps(draft, config, target, where)
+    _check_taps(draft, config, named, target, where)
     own, remark = wants_own(named, config, draft, target, own_embedding, rows, where)
     draft = replace(draft, own_embedding=own)
     named, draft = _with_head(named, draft, config, target, where)
@@ -80,7 +80,7 @@ def _config(config: Mapping[str, Any], named: Named, target: TargetConfig, where
     if vocab != target.vocab_size:
         what = f"is for a vocabulary of {vocab} tokens, the target has {target.vocab_size}"
         raise CheckpointError(f"{where}: {what}.", OTHER)
-    kept = named[OFFSETS].shape[0] if OFFSETS in named and named[OFFSETS].shape else target.vocab_size
+    kept = named[OFFSETS].shape[:1] if OFFSETS in named else ()
     inner = "intermediate_size"
     if config.get("model_type") == "llama4_text" and config.get("intermediate_size_mlp"):
         inner = "intermediate_size_mlp"  # the other one is that of the target's experts
@@ -95,7 +95,7 @@ def _config(config: Mapping[str, Any], named: Named, target: TargetConfig, where
         head_dim=whole(config, "head_dim", where, _head_dim(named, heads) or width // heads),
         rms_eps=number(config, "rms_norm_eps", where, 1e-6),
         rope=read_draft_rope(config, where),
-        draft_vocab_size=whole(config, "draft_vocab_size", where, kept),
+        draft_vocab_size=whole(config, "draft_vocab_size", where, kept[0] if kept and kept[0] else target.vocab_size),
         target_hidden_size=tapped,
         taps=(),
         norm_before_residual=bool(config.get("norm_before_residual")),
@@ -144,11 +144,14 @@ def _taps(config: Mapping[str, Any], target: TargetConfig) -> tuple[tuple[int, .
     return tuple(ids), "as its config has them"
 
 
-def _check_taps(draft: DraftConfig, config: Mapping[str, Any], target: TargetConfig, where: str) -> None:
+def _check_taps(draft: DraftConfig, config: Mapping[str, Any], named: Named, target: TargetConfig, where: str) -> None:
     count = whole(config, "num_aux_hidden_states", where, len(draft.taps))
     problem = problem_in_taps(draft.taps, target.num_layers)
     if not problem and count != len(draft.taps):
         problem = f"num_aux_hidden_states is {count}, and there are {len(draft.taps)} taps"
+    shape = named["fc.weight"].shape if "fc.weight" in named else ()
+    if not problem and len(shape) == 2 and shape[1] != draft.tap_width and shape[1] % draft.target_hidden_size == 0:
+        problem = f"fc.weight reads {shape[1] // draft.target_hidden_size} taps, and there are {len(draft.taps)}"
     if problem:
         raise CheckpointError(f"{where}: {problem}.", "Name the boundaries with --taps.")
 

@@ -169,6 +169,31 @@ def test_tap_dialects(tmp_path: Path, change: dict[str, Any], taps: tuple[int, .
     assert open_draft(_write(tmp_path / "d", FLAT | change, _tensors()), TARGET).config.taps == taps
 
 
+@pytest.mark.parametrize(
+    ("top", "layer", "theta"),
+    [
+        ({}, {}, 10000.0),
+        ({"rope_theta": 4.0}, {}, 4.0),
+        ({"rope_theta": 4.0, "rope_scaling": {"rope_type": "default", "rope_theta": 3.0}}, {}, 3.0),
+        ({"rope_theta": 4.0, "rope_scaling": {"rope_theta": 3.0}, "rope_parameters": {"rope_theta": 2.0}}, {}, 2.0),
+        (
+            {"rope_theta": 4.0, "rope_scaling": {"rope_theta": 3.0}, "rope_parameters": {"rope_type": "default"}},
+            {},
+            3.0,
+        ),
+        ({"rope_theta": 4.0, "rope_parameters": {"rope_type": "default"}}, {}, 4.0),
+        ({"rope_parameters": {"rope_theta": 2.0}}, {"rope_theta": 5.0}, 5.0),  # the layer's come first, all of them
+        ({"rope_theta": 4.0}, {"rope_parameters": {"rope_theta": 6.0}}, 6.0),
+    ],
+)
+def test_where_the_base_of_the_positions_comes_from(
+    tmp_path: Path, top: dict[str, Any], layer: dict[str, Any], theta: float
+) -> None:
+    inner = {key: value for key, value in NESTED["transformer_layer_config"].items() if "rope" not in key} | layer
+    path = _write(tmp_path / "d", NESTED | top | {"transformer_layer_config": inner}, _tensors("layers.0."))
+    assert open_draft(path, TARGET).config.rope == Rope(theta=theta)
+
+
 def test_taps_by_argument_are_boundaries(tmp_path: Path) -> None:
     assert open_draft(_write(tmp_path / "d", FLAT, _tensors()), TARGET, taps=[1, 5, 8]).config.taps == (1, 5, 8)
 
@@ -257,8 +282,9 @@ BAD: list[tuple[str, dict[str, Any], Any, str]] = [
         "fc",
         {},
         lambda t: t.update({"fc.weight": np.ones((32, 64), np.float32)}),
-        r"fc\.weight has the shape \[32, 64\]",
+        r"fc\.weight reads 2 taps, and there are 3",
     ),
+    ("fc width", {}, _adds("fc.weight", 32), r"fc\.weight has the shape \[32\], not \[32, 96\]"),
     ("flag alone", {"fc_norm": True}, None, r"the tensor fc_norm\.0\.weight is missing"),
     ("both norms", {"fc_norm": True, "norm_before_fc": True}, None, r"exclude each other"),
     ("unknown flag", {"logit_cap": True}, None, r"the setting logit_cap = True is not known"),

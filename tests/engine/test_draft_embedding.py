@@ -95,7 +95,7 @@ def test_a_trained_embedding_stays(tmp_path: Path) -> None:
 
 def test_a_table_that_does_not_fit(tmp_path: Path) -> None:
     rows = _target(target_rows())
-    with pytest.raises(CheckpointError, match=rf"{NAME} has the shape \[50, 32\], the target's 48 rows"):
+    with pytest.raises(CheckpointError, match=rf"{NAME} is F32 \[50, 32\], and no copy of the target's 48 rows"):
         _open(tmp_path / "a", _noise((50, WIDTH)), rows)
     assert not open_draft(tmp_path / "a" / "draft", TARGET, own_embedding=False, rows=rows).config.own_embedding
     with pytest.raises(CheckpointError, match=rf"the tensor {NAME} has the shape \[50, 32\], not \[48, 32\]"):
