@@ -71,17 +71,21 @@ def wants_own(
     trained = config.get("embed_requires_grad")
     if trained or rows is None:
         return bool(trained), ""
-    if info.shape != (target.vocab_size, draft.hidden_size) or info.dtype not in _FLOATS:
-        form = f"{info.dtype} {list(info.shape)}"
-        what = f"{DRAFT_EMBEDDING} is {form}, and no copy of the target's {target.vocab_size} rows"
+    return False, _compared(info, rows, (target.vocab_size, draft.hidden_size), trained is not None, where)
+
+
+def _compared(own: LazyTensor, rows: TargetRows, shape: tuple[int, int], frozen: bool, where: str) -> str:
+    """A remark on a copy that is none; empty: it is one. An error where it is not said to be `frozen`."""
+    if own.shape != shape or own.dtype not in _FLOATS:
+        what = f"{DRAFT_EMBEDDING} is {own.dtype} {list(own.shape)}, and no copy of the target's {shape[0]} rows"
         raise CheckpointError(f"{where}: {what}.", "Use the target's with --no-own-embedding.")
-    differing, count = _differing(info, rows)
+    differing, count = _differing(own, rows)
     if not differing:
-        return False, ""
+        return ""
     what = f"{DRAFT_EMBEDDING} differs from the target's in {differing} of {count} rows"
-    if trained is None:
+    if not frozen:
         raise CheckpointError(f"{where}: {what}, and its config does not say which one it was trained with.", CHOOSE)
-    return False, f"{what}, though it was frozen in training; the target's is used. {CHOOSE}"
+    return f"{what}, though it was frozen in training; the target's is used. {CHOOSE}"
 
 
 def rows_of(target: TargetSource) -> TargetRows:
