@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eagle3chat.engine.backend import Backend
-from eagle3chat.engine.errors import BackendError, BundleError, SettingError
+from eagle3chat.engine.errors import BackendError, BundleError, PromptError, SettingError
 from eagle3chat.engine.events import Info
 from eagle3chat.engine.requests import PairOptions, Piece, Say
 from eagle3chat.engine.text import Codec, Stops
@@ -40,19 +40,38 @@ class Pair:
 
     def prompt_ids(self, say: Say) -> list[int]:
         """The token ids of a request's prompt; BOS once. Whoever writes a raw prompt writes its control tokens too."""
-        if say.raw:
-            return self.codec.encode([Piece("template", say.messages[-1].content)], self.bos_id)
-        return self.codec.encode(self.template.render(say.messages), self.bos_id)
+        return _prompt_ids(say, self.codec, self.template, self.bos_id)
 
     def close(self) -> None:
         """Free the backend's memory."""
         self.backend.close()
 
 
-def open_pair(options: PairOptions, progress: Progress | None = None) -> Pair:
+def _prompt_ids(say: Say, codec: Codec, template: Template, bos_id: int) -> list[int]:
+    if say.raw:
+        return codec.encode([Piece("template", say.messages[-1].content)], bos_id)
+    return codec.encode(template.render(say.messages), bos_id)
+
+
+def check_prompt(tokens: int, capacity: int) -> None:
+    """Raise PromptError when a prompt of that many tokens cannot be decoded."""
+    if tokens == 0:
+        raise PromptError("The prompt is empty.", "Give it some text.")
+    if tokens > capacity:
+        raise PromptError(
+            f"The prompt has {tokens} tokens and the context holds {capacity}.",
+            "Shorten it, start a new conversation, or open the model with a larger --context.",
+        )
+
+
+def open_pair(options: PairOptions, progress: Progress | None = None, first: Say | None = None) -> Pair:
     """Open what the options name.
 
+    Args:
+        first: A request whose prompt must fit: looked at before any weight is read.
+
     Raises:
+        PromptError: `first` does not fit.
         BundleError: The directory is missing, damaged or inconsistent.
         BackendError: The backend or device cannot be opened on this machine.
         TemplateError: The template is unknown or unreadable.
@@ -67,12 +86,12 @@ def open_pair(options: PairOptions, progress: Progress | None = None) -> Pair:
 
         pair = open_scripted(options)
     else:
-        pair = _open_bundle_pair(options, report)
+        pair = _open_bundle_pair(options, report, first)
     info = dataclasses.replace(pair.info, load_seconds=time.perf_counter() - started)
     return dataclasses.replace(pair, info=info)
 
 
-def _open_bundle_pair(options: PairOptions, report: Progress) -> Pair:
+def _open_bundle_pair(options: PairOptions, report: Progress, first: Say | None) -> Pair:
     from eagle3chat.engine.bundle import open_bundle
 
     if not options.bundle:
@@ -89,8 +108,12 @@ def _open_bundle_pair(options: PairOptions, report: Progress) -> Pair:
     end = end_of_turn(options, bundle.manifest.stop_ids, codec)
     template = choose_template(options, bundle.manifest.template, bundle.path, end)
     stops = choose_stops(options, bundle.manifest.stop_ids, template, codec)
+    manifest = bundle.manifest
+    bos_id = manifest.bos_id if options.bos_id is None else options.bos_id
+    if first is not None:
+        check_prompt(len(_prompt_ids(first, codec, template, bos_id)), options.context or longest)
     opened = _open_backend(options, bundle, report)
-    backend, manifest = opened.backend, bundle.manifest
+    backend = opened.backend
     info = Info(
         model=manifest.name,
         draft=manifest.draft_name,
@@ -107,7 +130,6 @@ def _open_bundle_pair(options: PairOptions, report: Progress) -> Pair:
         load_seconds=0.0,
         memory_bytes=opened.memory_bytes,
     )
-    bos_id = manifest.bos_id if options.bos_id is None else options.bos_id
     return Pair(backend, codec, template, stops, bos_id, info)
 
 
