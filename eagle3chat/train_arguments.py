@@ -59,9 +59,11 @@ def add_eval(group: Any) -> None:
 
 
 def _add_target(parser: Any) -> None:
-    group = parser.add_argument_group("target (default: the built-in one)").add_mutually_exclusive_group()
+    section = parser.add_argument_group("target (default: the built-in one)")
+    group = section.add_mutually_exclusive_group()
     group.add_argument("--model", metavar="DIR", help="a bundle directory; a draft in it is not used")
     group.add_argument("--target", metavar="PATH", help="a GGUF file or a Hugging Face directory")
+    section.add_argument("--template", metavar="NAME|FILE", help="chat template of a --target that has none")
 
 
 def _add_data(parser: Any) -> None:

@@ -113,7 +113,9 @@ def _bundle(args: argparse.Namespace, place: Path) -> Path:
         if not source.exists():
             raise TrainError(f"{source} does not exist.", "Give a GGUF file or a Hugging Face directory.")
         place.parent.mkdir(parents=True, exist_ok=True)
-        return export_bundle(source, None, place, chain=0, progress=progress, command="eagle3chat train")
+        return export_bundle(
+            source, None, place, template=flag(args, "template"), chain=0, progress=progress, command="eagle3chat train"
+        )
     finally:
         progress.done()
 

@@ -68,10 +68,10 @@ def make_draft(job: Job, display: Display) -> Path:
     """
     check(job)
     bundle = open_bundle(job.bundle)
-    start = _start(job, bundle)
+    start, given = _start(job, bundle), None if job.data is None else read_lines(job.data)
     begun = claim(job, bundle.manifest)
     torch.set_num_threads(1 if job.workers > 1 else torch.get_num_threads())
-    data = _data(job, bundle, display)
+    data = _data(job, bundle, given, display)
     dtype = DTYPES[job.dtype]
     checkpoint = Checkpoint(bundle.target_files)
     rows = read_target_rows(bundle.manifest.target, checkpoint, dtype)
@@ -130,9 +130,8 @@ def _begin(job: Job, bundle: Bundle, start: Learned | None, rows: TargetRows, vo
     return from_target(new_config(bundle.manifest, len(ids), job.taps), rows, ids, job.recipe.seed)
 
 
-def _data(job: Job, bundle: Bundle, display: Display) -> Data:
+def _data(job: Job, bundle: Bundle, given: Sequence[Line] | None, display: Display) -> Data:
     """Whole conversations of the target, sampled where they are missing."""
-    given = None if job.data is None else read_lines(job.data)
     whole = [line for line in given or () if line.reply_ids]
     asked = None if given is None else [line for line in given if not line.reply_ids]
     pair = open_writer(bundle.path, job.longest)
