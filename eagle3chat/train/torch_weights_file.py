@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from eagle3chat.engine.checkpoint import DraftSource
 from eagle3chat.engine.config import DraftConfig, TargetConfig
 from eagle3chat.engine.layout import TARGET_IDS, draft_tensors
+from eagle3chat.engine.tensor_file import LazyTensor, write_tensors
 from eagle3chat.engine.torch_weights import Checkpoint, dense
 from eagle3chat.train.torch_head import ATTENTION, HEAD, MLP
 
-TYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "I64": torch.int64}
+TYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "I64": torch.int64, "BOOL": torch.bool}
 CONFIG, TENSORS = "config.json", "model.safetensors"
 
 
@@ -149,16 +149,23 @@ def save(learned: Learned, directory: Path, target: TargetConfig, facts: Mapping
         facts: Of the target, for the file's metadata.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    tensors = {}
-    for name, value in learned.weights.items():
-        tensors[name.replace("layers.0.", "midlayer.")] = value.detach().to(torch.bfloat16).contiguous()
     ids = learned.target_ids
-    tensors["d2t"] = ids - torch.arange(len(ids))
     mask = torch.zeros(target.vocab_size, dtype=torch.bool)
     mask[ids] = True
-    tensors["t2d"] = mask
-    save_file(tensors, directory / TENSORS, {"format": "pt", **facts})
+    tensors = {"d2t": ids - torch.arange(len(ids))}
+    for name, value in learned.weights.items():
+        tensors[name.replace("layers.0.", "midlayer.")] = value.detach().to(torch.bfloat16)
+    write_tensors(
+        directory / TENSORS,
+        [_lazy(name, value) for name, value in {**tensors, "t2d": mask}.items()],
+        {"format": "pt", **facts},
+    )
     (directory / CONFIG).write_text(json.dumps(_config(learned.config, target), indent=1) + "\n", encoding="utf-8")
+
+
+def _lazy(name: str, value: Tensor) -> LazyTensor:
+    kind = next(kind for kind, dtype in TYPES.items() if dtype == value.dtype)
+    return LazyTensor(name, kind, tuple(value.shape), lambda: value.contiguous().view(torch.uint8).numpy().tobytes())
 
 
 def _config(draft: DraftConfig, target: TargetConfig) -> dict[str, object]:
