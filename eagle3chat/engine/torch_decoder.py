@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from eagle3chat.engine.torch_cache import KvCache
+from eagle3chat.engine.torch_experts import ExpertsBeside, Mixture
 from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm, Span
 from eagle3chat.engine.torch_linear import Linear
 
@@ -39,9 +40,10 @@ class Layer:
     input_norm: Norm
     attention: Attention
     post_norm: Norm  # before the MLP
-    mlp: GatedMlp
+    mlp: GatedMlp | Mixture
     attention_norm: Norm | None = None  # of what the attention adds
     mlp_norm: Norm | None = None  # of what the MLP adds
+    experts: ExpertsBeside | None = None
     extra: LayerInput | None = None
     scalar: float = 1.0  # the output is multiplied by it
 
@@ -53,12 +55,14 @@ class Layer:
     @property
     def plain(self) -> bool:
         """Whether it is norm, attention, norm, MLP and nothing else."""
-        return self.attention_norm is None and self.mlp_norm is None and self.extra is None and self.scalar == 1.0
+        others = (self.attention_norm, self.mlp_norm, self.experts, self.extra)
+        return isinstance(self.mlp, GatedMlp) and all(other is None for other in others) and self.scalar == 1.0
 
     @property
     def nbytes(self) -> int:
         """Bytes of its matrices."""
-        return self.attention.nbytes + self.mlp.nbytes + (0 if self.extra is None else self.extra.nbytes)
+        others = sum(0 if other is None else other.nbytes for other in (self.experts, self.extra))
+        return self.attention.nbytes + self.mlp.nbytes + others
 
     def __call__(
         self, x: Tensor, normed: Tensor, cache: KvCache, place: int, span: Span, given: Tensor | None, after: Norm
@@ -73,6 +77,8 @@ class Layer:
         y = self.attention(normed, cache, place, span)
         x, normed = self.post_norm.add(x, y if self.attention_norm is None else self.attention_norm(y))
         y = self.mlp(normed)
+        if self.experts is not None:
+            y = self.experts(x, y)
         if self.mlp_norm is not None:
             y = self.mlp_norm(y)
         if self.extra is None and self.scalar == 1.0:

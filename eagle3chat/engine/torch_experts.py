@@ -16,6 +16,7 @@ from torch import Tensor
 
 from eagle3chat.engine.config import Experts, TargetConfig
 from eagle3chat.engine.expert_layout import EXPERT_MODULES
+from eagle3chat.engine.torch_layers import Norm
 from eagle3chat.engine.torch_linear import Dense, Linear, linear
 from eagle3chat.engine.torch_weights import Affine, Checkpoint, dense
 
@@ -146,6 +147,23 @@ class Mixture:
                 results[places] = self.down.linears[expert](self.gate(gate_up))
                 start += size
         return results
+
+
+class ExpertsBeside:
+    """Experts that run beside an MLP, each side with a norm of its own (Gemma 4 26B-A4B).
+
+    Args:
+        before: Of the stream that the experts read; the router reads it as it is.
+        mlp_after, after: Of what the MLP and what the experts give.
+    """
+
+    def __init__(self, mixture: Mixture, before: Norm, mlp_after: Norm, after: Norm) -> None:
+        self.mixture, self.before, self.mlp_after, self.after = mixture, before, mlp_after, after
+        self.nbytes = mixture.nbytes
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """The stream x [M, width] before the MLP's norm, and what the MLP gave, y -> both sides' sum."""
+        return self.mlp_after(y) + self.after(self.mixture(self.before(x), x))
 
 
 def load_mixture(

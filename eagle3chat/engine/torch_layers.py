@@ -17,6 +17,7 @@ from torch import Tensor
 from eagle3chat.engine.torch_cache import KvCache
 from eagle3chat.engine.torch_linear import Linear
 from eagle3chat.engine.torch_rope import Angles, Turn
+from eagle3chat.engine.torch_sinks import attend_with_sinks
 from eagle3chat.kernels import cpu_attention
 from eagle3chat.kernels.cpu import library
 from eagle3chat.kernels.cpu_attention import Attend
@@ -115,6 +116,7 @@ class Attention:
         window: Positions that a row sees; 0: all.
         key_is_value: The value is the key's projection, before its norm.
         shared: It reads the keys and values that another layer wrote.
+        sinks: Float32 [heads] or None, see torch_sinks.py.
     """
 
     kernel: Attend | None = None  # of passes over few rows, see `bind`
@@ -134,13 +136,14 @@ class Attention:
         window: int = 0,
         key_is_value: bool = False,
         shared: bool = False,
+        sinks: Tensor | None = None,
     ) -> None:
         self.qkv, self.out = qkv, out
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
         self.group = heads // kv_heads
         self.q_norm, self.k_norm, self.v_norm = q_norm, k_norm, v_norm
         self.scale, self.window = scale or head_dim**-0.5, window
-        self.key_is_value, self.shared = key_is_value, shared
+        self.key_is_value, self.shared, self.sinks = key_is_value, shared, sinks
         self.nbytes = qkv.nbytes + out.nbytes
 
     def bind(self, cache: KvCache, layer: int, angles: Angles) -> None:
@@ -148,7 +151,7 @@ class Attention:
         part = cache.both[layer]
         if not (has_kernels(part.device, part.dtype) and cpu_attention.fits(part)):
             return
-        if self.window or self.key_is_value or self.shared or self.v_norm is not None:
+        if self.window or self.key_is_value or self.shared or self.v_norm is not None or self.sinks is not None:
             return
         norms = [None if norm is None else norm.exact for norm in (self.q_norm, self.k_norm)]
         eps = 0.0 if self.q_norm is None else self.q_norm.eps
@@ -188,17 +191,26 @@ class Attention:
         """q [M, heads, d], keys and values [kv, 1, L, d] -> [M, heads * d]. The kernel's batch is kv."""
         rows, kv, group, d = q.shape[0], self.kv_heads, self.group, self.head_dim
         if rows == 1:
-            y = F.scaled_dot_product_attention(q.view(kv, 1, group, d), keys, values, scale=self.scale)
-            return y.view(1, -1)
+            return self._weigh(q.view(kv, 1, group, d), keys, values, None).view(1, -1)
         q = q.view(rows, kv, group, d)
         if rows > FOLD_ROWS:
             shape = (kv, group, keys.shape[2], d)  # the heads of a group read the same keys: a view, no copy
             keys, values = keys.expand(shape), values.expand(shape)
-            y = F.scaled_dot_product_attention(q.permute(1, 2, 0, 3), keys, values, attn_mask=mask, scale=self.scale)
+            y = self._weigh(q.permute(1, 2, 0, 3), keys, values, mask)
             return y.permute(2, 0, 1, 3).reshape(rows, -1)
         q = q.transpose(0, 1).reshape(kv, 1, rows * group, d)
-        y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=self.scale)
+        y = self._weigh(q, keys, values, mask)
         return y.view(kv, rows, group * d).transpose(0, 1).reshape(rows, -1)
+
+    def _weigh(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Softmax(q k) v of q [kv, 1, M * group, d] or [kv, group, M, d], in that shape."""
+        if self.sinks is None:
+            return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=self.scale)
+        kv, heads, rows, _ = q.shape
+        sinks = self.sinks.view(kv, self.group, 1, 1)
+        if heads != self.group:  # folded: the heads of a group follow each other within a row
+            sinks = sinks.squeeze(-1).repeat(1, rows // self.group, 1)[:, None]
+        return attend_with_sinks(q, keys, values, mask, sinks, self.scale)
 
 
 class GatedMlp:

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from eagle3chat.engine.config import TargetConfig
+from eagle3chat.engine.expert_layout import GEMMA4_NORMS
 from eagle3chat.engine.torch_decoder import Layer, LayerInput
+from eagle3chat.engine.torch_experts import ExpertsBeside, Mixture, load_mixture
 from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm
 from eagle3chat.engine.torch_linear import CodeTable, Int4, Linear, Table, embedding, linear
 from eagle3chat.engine.torch_weights import Checkpoint
@@ -83,10 +85,11 @@ class Loader:
             self.norm(f"{at}.input_layernorm", width),
             self._attention(index, f"{at}.self_attn"),
             self.norm(f"{at}.{before}", width),
-            self._mlp(index, f"{at}.mlp"),
+            self._mlp(index, f"{at}.mlp") if c.dense_mlp else self._mixture(at),
             attention_norm=after,
             mlp_norm=self.norm(f"{at}.post_feedforward_layernorm", width) if c.sandwich_norms else None,
             extra=self._layer_input(at) if c.layer_input_size else None,
+            experts=self._experts_beside(at) if c.experts is not None and c.dense_mlp else None,
             scalar=self.checkpoint.tensor(f"{at}.layer_scalar", 1).float().item() if c.layer_scalar else 1.0,
         )
 
@@ -112,13 +115,25 @@ class Loader:
             window=kind.window,
             key_is_value=kind.key_is_value,
             shared=not own,
+            sinks=self._sinks(at) if c.sinks else None,
         )
+
+    def _sinks(self, at: str) -> Tensor:
+        return self.checkpoint.tensor(f"{at}.sinks", self.config.num_heads).float().to(self.precision.device)
 
     def _mlp(self, index: int, at: str) -> GatedMlp:
         c, inner = self.config, self.config.mlp_size(index)
         gate_up = self.linear(at, {"gate_proj": inner, "up_proj": inner}, c.hidden_size)
         down = self.linear(at, {"down_proj": c.hidden_size}, inner)
         return GatedMlp(gate_up, down, c.activation, inner, self.precision.dtype, self.precision.device)
+
+    def _mixture(self, at: str) -> Mixture:
+        p = self.precision
+        return load_mixture(self.checkpoint, at, self.config, int4=p.int4, dtype=p.dtype, device=p.device)
+
+    def _experts_beside(self, at: str) -> ExpertsBeside:
+        before, own, after = (self.norm(f"{at}.{name}", self.config.hidden_size) for name in GEMMA4_NORMS)
+        return ExpertsBeside(self._mixture(at), before, own, after)
 
     def _layer_input(self, at: str) -> LayerInput:
         width, size = self.config.hidden_size, self.config.layer_input_size

@@ -1,4 +1,4 @@
-"""Targets of every dense family in torch: their logits are transformers', however the tokens are cut into passes."""
+"""Targets of every family in torch: their logits are transformers', however the tokens are cut into passes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import VOCAB, family_checkpoint, true_logits
+from families import FAMILIES, VOCAB, family_checkpoint, true_logits
 from safetensors.numpy import load_file, save_file
 from tiny import quantize
 
@@ -24,7 +24,6 @@ from eagle3chat.engine.torch_loader import Precision
 from eagle3chat.engine.torch_target import Target
 from eagle3chat.engine.torch_weights import Affine, Checkpoint
 
-DENSE = ("llama", "llama_yarn", "llama_linear", "qwen2", "qwen3", "gemma3", "gemma4", "gemma4_e")
 PROMPT = [(7 * i * i + 3 * i) % VOCAB for i in range(60)]
 PLAIN = Precision(torch.float32, False, torch.device("cpu"))
 
@@ -52,7 +51,7 @@ def logits(target: Target, tokens: Sequence[int], passes: Sequence[int]) -> np.n
     return torch.cat(parts).numpy()
 
 
-@pytest.mark.parametrize("family", DENSE)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_those_of_transformers(family: str, tmp_path: Path) -> None:
     path = family_checkpoint(tmp_path, family)
     target = opened(path)
@@ -74,6 +73,10 @@ def test_logits_are_those_of_transformers(family: str, tmp_path: Path) -> None:
         ("gemma4_e", {"use_double_wide_mlp": False, "num_kv_shared_layers": 2}),
         ("gemma4_e", {"num_kv_shared_layers": 0, "final_logit_softcapping": None}),
         ("gemma3", {"sliding_window": 1, "rope_scaling": None}),
+        ("gpt_oss", {"layer_types": ["full_attention", "sliding_attention"] * 2, "num_key_value_heads": 4}),
+        ("gpt_oss", {"rope_scaling": None, "num_experts_per_tok": 8}),
+        ("qwen3_moe", {"norm_topk_prob": False, "tie_word_embeddings": True}),
+        ("gemma4_moe", {"hidden_size_per_layer_input": 16, "num_kv_shared_layers": 3, "top_k_experts": 1}),
     ],
 )
 def test_so_are_those_of_their_variants(family: str, changes: dict[str, Any], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from families import VOCAB, WINDOW, family_checkpoint, true_logits
+from families import CONFIGS, VOCAB, WINDOW, WINDOWED, family_checkpoint, true_logits
 from safetensors.numpy import save_file
 
 from eagle3chat.engine import torch_cache
@@ -24,7 +24,7 @@ from eagle3chat.engine.torch_cache import Caches, SlidingCache
 from eagle3chat.engine.torch_device import Mark
 from eagle3chat.engine.torch_proposal import TorchDraft
 
-FAMILIES = ("gemma3", "gemma4", "gemma4_e")
+FAMILIES = tuple(family for family in WINDOWED if family != "gemma4_moe")  # its windows are gemma4's
 GREEDY, CHUNK, COUNT = Sampling(), 20, 60
 SLACK = 12
 PROMPT = [(7 * i * i + 3 * i) % VOCAB for i in range(30)]
@@ -35,7 +35,8 @@ def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """A checkpoint of each family, a bundle of it with a random draft beside it."""
     directory = tmp_path_factory.mktemp(request.param)
     path = family_checkpoint(directory, request.param)
-    export_bundle(path, random_draft(directory / "draft"), directory / "bundle", max_prefill=CHUNK, max_seq_len=160)
+    draft = random_draft(directory / "draft", CONFIGS[request.param]["num_hidden_layers"])
+    export_bundle(path, draft, directory / "bundle", max_prefill=CHUNK, max_seq_len=160)
     return path
 
 
@@ -52,9 +53,9 @@ def opened(source: Path, context: int | None = None) -> TorchBackend:
     return TorchBackend(open_bundle(source.parent / "bundle"), device="cpu", dtype="float32", context=context)
 
 
-def random_draft(path: Path) -> Path:
+def random_draft(path: Path, layers: int) -> Path:
     """An EAGLE-3 draft that is never right, with taps at both ends of the target."""
-    config = DraftConfig(64, 96, 4, 2, 16, 1e-5, Rope(), VOCAB, 64, (0, 3, 6))
+    config = DraftConfig(64, 96, 4, 2, 16, 1e-5, Rope(), VOCAB, 64, (0, layers // 2, layers))
     rng = np.random.default_rng(5)
     shapes = {name: shape for name, shape in draft_tensors(config).items() if name != TARGET_IDS}
     tensors = {name: (0.2 * rng.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
@@ -122,6 +123,11 @@ def test_every_mix_of_chains_says_what_transformers_says(source: Path, backend: 
         assert said == text
         seen |= rounds
     assert {accepted for _, accepted in seen} == set(range(7))
+
+
+@pytest.mark.parametrize("source", ["gemma4_moe", "qwen3_moe"], indirect=True)
+def test_so_do_mixtures_of_experts(source: Path, backend: TorchBackend) -> None:
+    test_every_mix_of_chains_says_what_transformers_says(source, backend)
 
 
 def test_a_draft_of_its_own_changes_nothing(backend: TorchBackend) -> None:
