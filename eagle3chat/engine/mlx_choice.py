@@ -31,6 +31,23 @@ class Judged:
     runners_up: tuple[tuple[int, float], ...]
 
 
+def log_total(x: mx.array) -> mx.array:
+    """The logarithm of the sum of exponentials of each row, [R, 1].
+
+    By blocks: on a CPU, MLX adds up a row in its order, and what is added to a sum near 1 is lost if it is
+    small, though a vocabulary of such terms is not.
+    """
+    rows, width = x.shape
+    if width % BLOCK:
+        x = mx.pad(x, ((0, 0), (0, BLOCK - width % BLOCK)), constant_values=-mx.inf)
+    return mx.logsumexp(mx.logsumexp(x.reshape(rows, -1, BLOCK), axis=-1), axis=-1, keepdims=True)
+
+
+def probabilities(x: mx.array) -> mx.array:
+    """The softmax of each row [R, V]."""
+    return mx.exp(x - log_total(x))
+
+
 def nucleus(p: mx.array, top_p: float) -> mx.array:
     """The least probability [R, 1] that top-p keeps: kept is a token while all more probable ones have less than top_p.
 
@@ -69,10 +86,10 @@ def filtered(logits: mx.array, sampling: Sampling) -> mx.array:
         least = largest(scaled, sampling.top_k)[0][:, -1:]
         scaled = mx.where(scaled < least, -mx.inf, scaled)
     if sampling.top_p < 1.0:
-        p = mx.softmax(scaled, axis=-1)
+        p = probabilities(scaled)
         scaled = mx.where(p < nucleus(p, sampling.top_p), -mx.inf, scaled)
     if sampling.min_p > 0.0:
-        p = mx.softmax(scaled, axis=-1)
+        p = probabilities(scaled)
         scaled = mx.where(p < sampling.min_p * p.max(-1, keepdims=True), -mx.inf, scaled)
     return scaled
 
@@ -94,8 +111,7 @@ def judge(logits: mx.array, noise: mx.array | None, drafted: mx.array, sampling:
     two = top if noise is None else largest(perturbed, 2)[0]
     chosen = mx.argmax(perturbed, axis=-1, keepdims=True)  # the first of equal ones
     picked = mx.concatenate((chosen, drafted[:, None].astype(mx.uint32), ids), axis=-1)
-    total = mx.logsumexp(scaled, axis=-1, keepdims=True)
-    p = mx.exp(mx.take_along_axis(scaled, picked, axis=-1) - total)
+    p = mx.exp(mx.take_along_axis(scaled, picked, axis=-1) - log_total(scaled))
     said = (chosen.astype(mx.float32), p[:, :1], two[:, :1] - two[:, 1:2], p[:, 1:2], ids.astype(mx.float32), p[:, 2:])
     return mx.concatenate(said, axis=-1)
 

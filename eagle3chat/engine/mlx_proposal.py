@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
+from eagle3chat.engine.mlx_choice import probabilities
 from eagle3chat.engine.mlx_draft import DraftHead
 from eagle3chat.engine.mlx_penalty import Counts, penalised
 from eagle3chat.engine.sampling import Sampling
@@ -86,7 +87,7 @@ def propose(
             logits = logits / sampling.temperature
             scores = logits / sampling.sharpness + heard[step : step + 1]
         place = mx.argmax(scores, axis=-1)
-        chances.append(mx.softmax(logits, axis=-1)[0, place])
+        chances.append(probabilities(logits)[0, place])
         ids.append(head.target_ids[place])
         if said is not None:
             said = said.add(place)

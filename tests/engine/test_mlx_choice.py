@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eagle3chat.engine import mlx_noise
-from eagle3chat.engine.mlx_choice import RUNNERS_UP, judge, largest, nucleus, read
+from eagle3chat.engine.mlx_choice import RUNNERS_UP, judge, largest, nucleus, probabilities, read
 from eagle3chat.engine.mlx_choice import filtered as filtered_rows
 from eagle3chat.engine.mlx_noise import Noise
 from eagle3chat.engine.mlx_penalty import Said
@@ -101,6 +101,17 @@ def test_the_nucleus_is_that_of_a_sum_in_float64(top_p: float, spread: float) ->
     for row, least in zip(np.array(p), nucleus(p, top_p).tolist(), strict=True):
         ordered = np.sort(row.astype(np.float64))[::-1]
         assert least[0] == ordered[(ordered.cumsum() < top_p).sum()]
+
+
+@pytest.mark.parametrize("width", [49152, 50000, 640])
+def test_probabilities_lose_no_small_terms(width: int) -> None:
+    """One token has most of the mass, and the others together a thousandth of it, or nothing."""
+    for rest in (math.log(1e-3 / width), -math.inf):
+        x = np.full((2, width), rest, np.float32)
+        x[0, 7] = x[1, width - 1] = 0.0
+        wanted = np.exp(x.astype(np.float64)) / np.exp(x.astype(np.float64)).sum(-1, keepdims=True)
+        p = np.array(probabilities(mx.array(x)))
+        assert np.abs(p - wanted).max() < 5 * NEAR
 
 
 @pytest.mark.parametrize("sampling", SETTINGS)
