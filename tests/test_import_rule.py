@@ -23,6 +23,7 @@ SCREEN_LIBRARIES = {"textual", "rich"}
 HEAVY = TENSOR_LIBRARIES | SCREEN_LIBRARIES | {"numpy", "tokenizers", "jinja2", "safetensors", "gguf"}
 
 VALUES = {"events", "requests", "sampling", "errors", "config"}
+COMMAND_LINE = {"cli", "arguments", "train_arguments", "wishes", "opening", "foreground", "report"}
 UI_MEETS = {"events", "requests", "sampling", "errors", "worker"}
 LOOP_MEETS = {"backend", "requests", "sampling", "events", "errors"}
 
@@ -102,8 +103,12 @@ def breach(found: Import) -> str:
             return f"ui meets the engine in {', '.join(sorted(UI_MEETS))} only"
         if is_tensor_file(found.of):
             return "ui holds no tensors"
-        if outside in {"cli", "arguments", "wishes", "opening", "foreground", "report"} or outside.endswith("_command"):
+        if outside == "train":
+            return "ui knows no training"
+        if outside in COMMAND_LINE or outside.endswith("_command"):
             return "ui is below the command line"
+    if found.by.startswith("eagle3chat.train.") and (outside in COMMAND_LINE or outside.endswith("_command")):
+        return "training is below the command line"
     if found.by.startswith("eagle3chat.kernels") and outside != "kernels":
         return "the kernels know nothing of the rest"
     if found.by.startswith("eagle3chat.templates") and used is not None and used not in VALUES:
@@ -155,6 +160,10 @@ def test_every_import_keeps_the_rule() -> None:
         ("eagle3chat.kernels.cpu", "from eagle3chat.engine.errors import BackendError"),
         ("eagle3chat.templates", "from eagle3chat.engine.text import Codec"),
         ("eagle3chat.transcript_read", "from eagle3chat.engine.session import Session"),
+        ("eagle3chat.train.job", "import torch"),
+        ("eagle3chat.train.torch_job", "from eagle3chat.wishes import flag"),
+        ("eagle3chat.ui.app", "from eagle3chat.train.recipe import Recipe"),
+        ("eagle3chat.engine.session", "from eagle3chat.train.rounds import Rounds"),
     ],
 )
 def test_the_rule_sees_a_breach(by: str, source: str) -> None:
@@ -170,6 +179,7 @@ def test_the_rule_sees_a_breach(by: str, source: str) -> None:
         ("eagle3chat.ui.app", "from textual.app import App\nfrom eagle3chat.engine.worker import DecodeWorker"),
         ("eagle3chat.engine.worker_child", "from eagle3chat.engine.session import Session"),
         ("eagle3chat.run_command", "from eagle3chat.engine.session import Session"),
+        ("eagle3chat.train.torch_head", "import torch\nfrom eagle3chat.engine.torch_rope import frequencies"),
     ],
 )
 def test_the_rule_lets_pass_what_is_meant(by: str, source: str) -> None:
@@ -200,7 +210,8 @@ def loaded_by(code: str) -> set[str]:
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "from eagle3chat.cli import main\n"
-        "for argv in (['--help'], ['run', '--help'], ['bench', '--help'], ['--version']):\n"
+        "helps = [[name, '--help'] for name in ('run', 'bench', 'train', 'eval')]\n"
+        "for argv in (['--help'], *helps, ['--version']):\n"
         "    try:\n        main(argv)\n    except SystemExit as end:\n        assert end.code == 0"
     )
     loaded = loaded_by(code)
