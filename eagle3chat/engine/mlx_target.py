@@ -152,8 +152,8 @@ class MlxTarget:
         assert dropped, (self.rows, self._written)
         if self._taps is not None:
             self._taps.clear()
+        self._written = self.rows + count  # before the pass, which may fail half-way
         logits = self._model(tokens[None], cache=self._caches)[0]
-        self._written = self.rows + count
         return logits.astype(mx.float32), None if self._taps is None else self._taps.take(count)
 
     def advance(self, rows: int) -> None:

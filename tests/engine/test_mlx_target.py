@@ -141,6 +141,22 @@ def test_uncounted_rows_are_dropped_by_the_next_pass(tmp_path: Path) -> None:
         target.advance(5)
 
 
+def test_a_pass_that_failed_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = opened(family_bundle(tmp_path, "llama"), (1, 3))
+    counted(target, TOKENS[:20], [20])
+    wanted = target(ids(TOKENS[20:24]))
+    with monkeypatch.context() as patch:
+        patch.setattr(llama.MLP, "__call__", _fail)
+        with pytest.raises(MemoryError):
+            target(ids(TOKENS[30:35]))
+    for found, whole in zip(target(ids(TOKENS[20:24])), wanted, strict=True):
+        assert mx.array_equal(found, whole)
+
+
+def _fail(self: Any, x: Any) -> Any:
+    raise MemoryError
+
+
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
 def test_dtype_is_that_of_weights_caches_and_taps(dtype: Any, tmp_path: Path) -> None:
     target = opened(family_bundle(tmp_path, "gemma4_e"), (0, 3, 6), dtype=dtype)
