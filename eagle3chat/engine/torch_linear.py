@@ -172,14 +172,18 @@ def linear(
 
 
 class Table:
-    """Embedding rows [V, H] in the activations' dtype; ids [M] -> [M, H]."""
+    """Embedding rows [V, H]; ids [M] -> [M, H].
 
-    def __init__(self, weight: Tensor) -> None:
-        self.weight = weight
+    Args:
+        dtype: Of what is read; None: the weight's own.
+    """
+
+    def __init__(self, weight: Tensor, dtype: torch.dtype | None = None) -> None:
+        self.weight, self.dtype = weight, dtype or weight.dtype
         self.nbytes = weight.nbytes
 
     def __call__(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self.weight)
+        return F.embedding(ids, self.weight).to(self.dtype)
 
 
 TABLE_ROWS = 16  # more come from a prompt: torch's operations check the ids
@@ -205,10 +209,27 @@ class CodeTable:
         return codes.mul_(scale).add_(bias).view(ids.shape[0], -1).to(self.dtype)
 
 
-def embedding(weight: Weight, head: Linear | None, *, dtype: torch.dtype, device: torch.device) -> Table | CodeTable:
+class PackedTable:
+    """Quantised embedding rows of any width as they are stored, unpacked when they are read as `CodeTable` does."""
+
+    def __init__(self, weight: Affine, dtype: torch.dtype, device: torch.device) -> None:
+        self.dtype, self.bits, self.group = dtype, weight.bits, weight.group
+        words = weight.words.view(torch.int32)  # torch reads rows of this type
+        self.parts = [part.to(device, copy=True) for part in (words, weight.scales, weight.biases)]
+        self.nbytes = sum(part.nbytes for part in self.parts)
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        rows = [part.index_select(0, ids) for part in self.parts]
+        return Affine(*rows, self.bits, self.group).dense().to(self.dtype)
+
+
+Rows = Table | CodeTable | PackedTable
+
+
+def embedding(weight: Weight, head: Linear | None, *, dtype: torch.dtype, device: torch.device) -> Rows:
     """The table of a weight [V, H]; shares memory with a tied `head` where that one is plain dense."""
     if isinstance(head, Dense):
         return Table(head.weight)
-    if isinstance(weight, Affine) and weight.bits == 8:
-        return CodeTable(weight, dtype, device)
-    return Table(dense(weight).to(device, dtype))
+    if isinstance(weight, Affine):
+        return CodeTable(weight, dtype, device) if weight.bits == 8 else PackedTable(weight, dtype, device)
+    return Table(weight.to(device, dtype))

@@ -15,7 +15,7 @@ from eagle3chat.engine.expert_layout import GEMMA4_NORMS
 from eagle3chat.engine.torch_decoder import Layer, LayerInput
 from eagle3chat.engine.torch_experts import ExpertsBeside, Mixture, load_mixture
 from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm
-from eagle3chat.engine.torch_linear import CodeTable, Int4, Linear, Table, embedding, linear
+from eagle3chat.engine.torch_linear import Int4, Linear, Rows, Table, embedding, linear
 from eagle3chat.engine.torch_weights import Checkpoint
 
 
@@ -38,7 +38,7 @@ class LayerInputs:
         layers: Their number.
     """
 
-    def __init__(self, table: Table | CodeTable, projection: Linear, norm: Norm, layers: int) -> None:
+    def __init__(self, table: Rows, projection: Linear, norm: Norm, layers: int) -> None:
         self.table, self.projection, self.norm, self.layers = table, projection, norm, layers
         self.nbytes = table.nbytes + projection.nbytes
 
@@ -150,9 +150,12 @@ class Loader:
         weight = self.checkpoint.weight("model.embed_tokens_per_layer", c.layer_input_vocab, total)
         projection = self.linear("model", {"per_layer_model_projection": total}, c.hidden_size)
         norm = self.norm("model.per_layer_projection_norm", c.layer_input_size)
-        return LayerInputs(embedding(weight, None, dtype=p.dtype, device=p.device), projection, norm, c.num_layers)
+        # The largest tensor of these models: a dense one stays as it is stored.
+        plain = Table(weight.to(p.device), p.dtype) if isinstance(weight, Tensor) else None
+        table = plain or embedding(weight, None, dtype=p.dtype, device=p.device)
+        return LayerInputs(table, projection, norm, c.num_layers)
 
-    def ends(self) -> tuple[Linear, Table | CodeTable]:
+    def ends(self) -> tuple[Linear, Rows]:
         """The head and the embedding, sharing memory where they are tied and plain."""
         c, p = self.config, self.precision
         table = self.checkpoint.weight("model.embed_tokens", c.vocab_size, c.hidden_size)

@@ -49,9 +49,9 @@ class Affine:
             return data
         if self.bits == 4:
             return torch.stack((data & 15, data >> 4), -1).reshape(self.rows, -1)
-        places = torch.arange(8, dtype=torch.uint8)
+        places = torch.arange(8, dtype=torch.uint8, device=data.device)
         stream = ((data[..., None] >> places) & 1).reshape(self.rows, -1, self.bits)
-        return (stream << torch.arange(self.bits, dtype=torch.uint8)).sum(-1, dtype=torch.uint8)
+        return (stream << torch.arange(self.bits, dtype=torch.uint8, device=data.device)).sum(-1, dtype=torch.uint8)
 
     def dense(self) -> Tensor:
         """Float32 [N, K]: exact products, one rounding of the sum."""

@@ -15,7 +15,18 @@ from eagle3chat.engine.config import Rope
 from eagle3chat.engine.errors import BackendError, BundleError
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_backend import TorchBackend
-from eagle3chat.engine.torch_linear import Blocked, CodeTable, Dense, Int4, Int8, Table, few_bits, linear
+from eagle3chat.engine.torch_linear import (
+    Blocked,
+    CodeTable,
+    Dense,
+    Int4,
+    Int8,
+    PackedTable,
+    Table,
+    embedding,
+    few_bits,
+    linear,
+)
 from eagle3chat.engine.torch_rope import frequencies
 from eagle3chat.engine.torch_weights import Affine, Checkpoint
 from eagle3chat.kernels import cpu, cpu_linear
@@ -227,3 +238,19 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
     damaged.write_bytes(b"\xff" * 40)
     with pytest.raises(BundleError, match="not readable"):
         Checkpoint([damaged])
+
+
+@pytest.mark.parametrize("bits", [3, 4, 6])
+def test_embedding_rows_of_few_bits_stay_packed_and_are_exact(bits: int) -> None:
+    weight, _ = affine(40, 64, bits, 32)
+    ids = torch.tensor([0, 39, 5])
+    for dtype in (torch.float32, torch.bfloat16):
+        table = embedding(weight, None, dtype=dtype, device=CPU)
+        assert isinstance(table, PackedTable)
+        assert torch.equal(table(ids), weight.dense()[ids].to(dtype))
+    assert table.nbytes == 40 * 64 * bits // 8 + 2 * 40 * 2 * 2
+
+
+def test_a_table_gives_the_dtype_that_is_asked_for() -> None:
+    weight = torch.randn(9, 4, generator=torch.Generator().manual_seed(1)).bfloat16()
+    assert torch.equal(Table(weight, torch.float32)(torch.tensor([8])), weight[8:].float())
