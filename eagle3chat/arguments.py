@@ -63,6 +63,7 @@ def _add_chat(parser: Parser) -> None:
     _add_pair(parser)
     _add_template(parser)
     _add_sampling(parser, temperature="0 is greedy (default: 0.8)")
+    _add_check(parser)
     group = parser.add_argument_group("conversation")
     _add_reply(group, "most tokens of a reply (default: to the end of the context)")
     group.add_argument("--resume", nargs="?", const="last", metavar="ID", help="go on with a saved conversation")
@@ -81,6 +82,7 @@ def _add_run(parser: Parser) -> None:
     parser.add_argument("--raw-prompt", action="store_true", help="the prompt as it is, without a template")
     _add_sampling(parser, temperature="0 is greedy (default: 0)")
     _add_reply(parser, "most tokens to generate (default: 128)")
+    _add_check(parser)
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="one JSON document on stdout instead of text")
     output.add_argument("--trace", metavar="FILE", help="write the rounds as JSONL")
@@ -93,7 +95,7 @@ def _add_bench(parser: Parser) -> None:
     _add_sampling(parser, temperature="0 is greedy (default: 0)", chain=False)
     _add_reply(parser, "tokens of each reply at most (default: 96)")
     group = parser.add_argument_group("measurement")
-    group.add_argument("--chains", metavar="K,K,...", type=_integers, help="chains to compare (default: 0,2,3)")
+    group.add_argument("--chains", metavar="K,auto,...", type=_chains, help="chains to compare (default: 0,1,2,3,auto)")
     group.add_argument("--prompts", metavar="FILE", help="JSONL with id, kind, prompt (default: the packaged ones)")
     group.add_argument("--limit", metavar="N", type=int, help="only the first N prompts")
     group.add_argument("--repeat", metavar="R", type=int, help="decode everything R times (default: 1)")
@@ -144,6 +146,10 @@ def _add_pair(parser: Parser) -> None:
     group.add_argument("--settings", metavar="FILE", help="another settings file")
 
 
+def _add_check(parser: Parser) -> None:
+    parser.add_argument("--check", action="store_true", help="first ask the pair whether rows and taps are right")
+
+
 def _add_template(parser: Parser) -> None:
     group = parser.add_argument_group("template and stops")
     group.add_argument("--template", metavar="NAME|FILE", help="gemma4, chatml, llama3, model, or a Jinja file")
@@ -159,7 +165,8 @@ def _add_template(parser: Parser) -> None:
 def _add_sampling(parser: Parser, *, temperature: str, chain: bool = True) -> None:
     group = parser.add_argument_group("decoding")
     if chain:
-        group.add_argument("--chain", metavar="K", type=int, help="drafted tokens a round; 0 is plain decoding")
+        text = "drafted tokens a round; 0 is plain decoding; auto finds the best (default: auto)"
+        group.add_argument("--chain", metavar="K|auto", type=_chain, help=text)
     group.add_argument("--temperature", metavar="T", type=float, help=temperature)
     group.add_argument("--top-k", metavar="N", type=int, help="0 is off")
     group.add_argument("--top-p", metavar="P", type=float, help="1 is off")
@@ -173,6 +180,17 @@ def _add_sampling(parser: Parser, *, temperature: str, chain: bool = True) -> No
 
 def _add_reply(parser: Any, text: str) -> None:
     parser.add_argument("--max-new-tokens", metavar="N", type=int, help=text)
+
+
+def _chain(text: str) -> int | str:
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto") from None
+
+
+def _chains(text: str) -> tuple[int | str, ...]:
+    return tuple(_chain(part.strip()) for part in text.split(",") if part.strip())
 
 
 def _integers(text: str) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from eagle3chat.engine.chain import Chain
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Finished, Prefill, Round, Usage
 from eagle3chat.engine.pair import Pair
@@ -21,6 +22,7 @@ from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.session import Session
 
 WARM_UP_TOKENS = 8
+AUTO = -1  # the chain that finds its own length
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Plan:
     """What is measured."""
 
     cases: tuple[Case, ...]
-    chains: tuple[int, ...]
+    chains: tuple[int, ...]  # AUTO among them
     repeat: int
     sampling: Sampling
     max_new_tokens: int
@@ -46,7 +48,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One reply of a bench."""
+    """One reply of a bench. `chain` may be AUTO."""
 
     case: Case
     repeat: int  # from 0
@@ -110,26 +112,34 @@ def measure(pair: Pair, plan: Plan, tell: Callable[[str, float], None] | None = 
         PromptError: A prompt does not fit the context.
         SettingError: A chain is above what the pair can draft.
     """
+    learnt = Chain(pair.backend.max_chain)  # as in a chat: what was found is kept from reply to reply
     for chain in plan.chains:
-        _decode(pair, plan, plan.cases[0], chain, WARM_UP_TOKENS)
+        _decode(pair, plan, plan.cases[0], chain, WARM_UP_TOKENS, learnt)
     total = plan.repeat * len(plan.cases) * len(plan.chains)
     done = 0
     for repeat in range(plan.repeat):
         for number, case in enumerate(plan.cases):
             for chain in turned(plan.chains, repeat + number):
                 if tell is not None:
-                    tell(f"{case.id}, chain {chain}", done / total)
-                usage, rounds = _decode(pair, plan, case, chain, plan.max_new_tokens)
+                    tell(f"{case.id}, chain {chain_name(chain)}", done / total)
+                usage, rounds = _decode(pair, plan, case, chain, plan.max_new_tokens, learnt)
                 done += 1
                 yield Run(case, repeat, chain, usage, rounds)
 
 
-def _decode(pair: Pair, plan: Plan, case: Case, chain: int, limit: int) -> tuple[Usage, tuple[Round, ...]]:
+def chain_name(chain: int) -> str:
+    """As people and programs read it."""
+    return "auto" if chain == AUTO else str(chain)
+
+
+def _decode(
+    pair: Pair, plan: Plan, case: Case, chain: int, limit: int, learnt: Chain
+) -> tuple[Usage, tuple[Round, ...]]:
     user = Message("user", case.prompt)
     messages = (Message("system", plan.system), user) if plan.system else (user,)
     rounds: list[Round] = []
-    session = Session(pair)  # a new one knows of no caches: every reply prefills its whole prompt
-    for event in session.reply(Say(messages, Controls(chain, plan.sampling), limit)):
+    session = Session(pair, learnt)  # a new one knows of no caches: every reply prefills its whole prompt
+    for event in session.reply(Say(messages, Controls(max(chain, 0), plan.sampling, chain == AUTO), limit)):
         match event:
             case Prefill():
                 pass

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from eagle3chat.bench import Plan, Run, load_cases, measure
+from eagle3chat.bench import AUTO, Plan, Run, chain_name, load_cases, measure
 from eagle3chat.bench_summary import ChainSummary, summarise, tau_by_kind
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Info
@@ -22,7 +22,7 @@ from eagle3chat.opening import Progress, open_wished
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.wishes import Wishes, flag, read_wishes
 
-CHAINS = (0, 2, 3)
+CHAINS = (0, 1, 2, 3, AUTO)
 MAX_NEW_TOKENS = 96
 SHOWN_DIFFERENCES = 10
 
@@ -68,9 +68,12 @@ def read_plan(args: argparse.Namespace, wishes: Wishes) -> Plan:
     Raises:
         SettingError: A number is out of range, a chain is named twice, or the prompts cannot be read.
     """
-    chains = CHAINS if (given := flag(args, "chains")) is None else given
-    if not chains or min(chains) < 0 or len(set(chains)) < len(chains):
-        raise SettingError("The chains must be different numbers, 0 or more.", "Use --chains 0,2,3 or alike.")
+    asked = flag(args, "chains")
+    if asked is not None and any(isinstance(chain, int) and chain < 0 for chain in asked):
+        raise SettingError("The chains must be numbers, 0 or more.", "Use --chains 0,2,auto or alike.")
+    chains = CHAINS if asked is None else tuple(AUTO if chain == "auto" else int(chain) for chain in asked)
+    if not chains or len(set(chains)) < len(chains):
+        raise SettingError("The chains must be different from each other.", "Use --chains 0,2,auto or alike.")
     counts = {name: flag(args, name) for name in ("repeat", "limit")}
     for name, count in counts.items():
         if count is not None and count < 1:
@@ -119,15 +122,17 @@ def table(machine: Machine, info: Info, plan: Plan, summaries: tuple[ChainSummar
         f"pair     {info.model} with {info.draft or 'no draft'}, {info.backend} {info.device} {info.dtype}",
         f"prompts  {len(plan.cases)}, {plan.repeat} x, at most {plan.max_new_tokens} tokens, {draw}",
         "",
-        "chain   tok/s  median  ms/round   tau   speed-up  of totals   same text  accepted of judged, by place",
+        "chain   tok/s  median  ms/round   tau   speed-up  of totals   lowest   same text  accepted of judged",
     ]
     lines += [_row(summary) for summary in summaries]
     for summary in summaries:
         for difference in summary.differences[:SHOWN_DIFFERENCES]:
             gap = "" if difference.gap is None else f", {difference.gap:.4f} logits apart"
-            lines.append(f"differs  chain {difference.chain}, {difference.case}, token {difference.index}{gap}")
+            lines.append(
+                f"differs  chain {chain_name(difference.chain)}, {difference.case}, token {difference.index}{gap}"
+            )
     longest = max(plan.chains)
-    if longest:
+    if longest > 0:
         kinds = ", ".join(f"{kind} {tau:.2f} ({count})" for kind, count, tau in tau_by_kind(runs, longest))
         lines += ["", f"tau of chain {longest} by kind of prompt (prompts): {kinds}"]
     return [*lines, ""]
@@ -137,9 +142,9 @@ def _row(summary: ChainSummary) -> str:
     acceptance = "  ".join("-" if p is None else f"{p:.3f}" for p in summary.acceptance) or "-"
     same = "-" if summary.same is None else f"{summary.same} of {summary.runs}"
     return (
-        f"{summary.chain:5d} {summary.tokens_per_second:7.1f} {summary.median_tokens_per_second:7.1f}"
+        f"{chain_name(summary.chain):>5} {summary.tokens_per_second:7.1f} {summary.median_tokens_per_second:7.1f}"
         f" {summary.round_ms:9.2f} {summary.tau:5.3f} {_times(summary.speedup_median):>10}"
-        f" {_times(summary.speedup_total):>10} {same:>11}  {acceptance}"
+        f" {_times(summary.speedup_total):>10} {_times(summary.speedup_lowest):>8} {same:>11}  {acceptance}"
     )
 
 
@@ -156,15 +161,19 @@ def document(machine: Machine, info: Info, plan: Plan, summaries: tuple[ChainSum
         "repeat": plan.repeat,
         "max_new_tokens": plan.max_new_tokens,
         "sampling": dataclasses.asdict(plan.sampling),
-        "chains": [dataclasses.asdict(summary) for summary in summaries],
+        "chains": [dataclasses.asdict(summary) | {"chain": _key(summary.chain)} for summary in summaries],
         "tau_by_kind": [
-            {"chain": chain, "kind": kind, "prompts": count, "tau": tau}
+            {"chain": _key(chain), "kind": kind, "prompts": count, "tau": tau}
             for chain in plan.chains
             if chain
             for kind, count, tau in tau_by_kind(runs, chain)
         ],
     }
     return json.dumps(_rounded(value), separators=(",", ":"))
+
+
+def _key(chain: int) -> int | str:
+    return "auto" if chain == AUTO else chain
 
 
 def _rounded(value: object) -> object:

@@ -33,7 +33,7 @@ class Difference:
 class ChainSummary:
     """The figures of one chain over all runs."""
 
-    chain: int
+    chain: int  # or AUTO
     runs: int
     tokens: int
     decode_seconds: float
@@ -47,6 +47,7 @@ class ChainSummary:
     acceptance: tuple[float | None, ...]  # conditional
     speedup_median: float | None  # None: chain 0 was not run
     speedup_total: float | None
+    speedup_lowest: float | None  # of any prompt
     same: int | None
     differences: tuple[Difference, ...]
 
@@ -78,6 +79,7 @@ def _summary(runs: Sequence[Run], chain: int, *, greedy: bool) -> ChainSummary:
         if (other := plain.get((run.case.id, run.repeat))) is not None
         and (index := first_difference(other.token_ids, run.token_ids)) is not None
     )
+    ratios = [speeds[k] / plain_speeds[k] for k in speeds] if plain else []
     return ChainSummary(
         chain=chain,
         runs=len(own),
@@ -91,8 +93,9 @@ def _summary(runs: Sequence[Run], chain: int, *, greedy: bool) -> ChainSummary:
         verify_ms=_measured(own, "verify", rounds),
         tau=_tau(own),
         acceptance=_acceptance(own),
-        speedup_median=statistics.median(speeds[k] / plain_speeds[k] for k in speeds) if plain else None,
+        speedup_median=statistics.median(ratios) if ratios else None,
         speedup_total=tokens / seconds / (_tokens(plain.values()) / _seconds(plain.values())) if plain else None,
+        speedup_lowest=min(ratios, default=None),
         same=len(own) - len(differences) if plain else None,
         differences=differences,
     )

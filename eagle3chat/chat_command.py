@@ -78,5 +78,6 @@ def resumed(args: argparse.Namespace, wishes: Wishes, conversation: Conversation
         options=dataclasses.replace(wishes.options, bundle=bundle) if again else wishes.options,
         sampling=dataclasses.replace(before.sampling, **given),
         chain=before.chain if flag(args, "chain") is None else wishes.chain,
+        auto=before.auto if flag(args, "chain") is None else wishes.auto,
         system=flag(args, "system") or conversation.system or wishes.system,
     )

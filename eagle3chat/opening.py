@@ -16,6 +16,7 @@ from eagle3chat.wishes import Wishes
 
 if TYPE_CHECKING:
     from eagle3chat.engine.pair import Pair
+    from eagle3chat.engine.requests import Say
 
 STEADY_SECONDS = 0.1  # between two repaints of the percentage
 
@@ -83,20 +84,26 @@ def bundle_of(wishes: Wishes, stream: TextIO, *, quiet: bool = False) -> Wishes:
         fix = f"Use 0 (plain decoding) to {longest}." if longest else "Use 0: this bundle has no draft."
         raise SettingError(f"A chain of {wishes.chain} tokens is above the maximum.", fix)
     chain = manifest.default_chain if wishes.chain is None else wishes.chain
-    return dataclasses.replace(wishes, chain=chain, options=dataclasses.replace(wishes.options, bundle=bundle))
+    auto = wishes.auto and manifest.draft is not None
+    return dataclasses.replace(
+        wishes, chain=chain, auto=auto, options=dataclasses.replace(wishes.options, bundle=bundle)
+    )
 
 
-def open_wished(wishes: Wishes, stream: TextIO, *, quiet: bool = False) -> Pair:
+def open_wished(wishes: Wishes, stream: TextIO, *, quiet: bool = False, first: Say | None = None) -> Pair:
     """Open the pair in this process; on a terminal the loading is shown.
 
+    Args:
+        first: A request whose prompt must fit, or nothing is loaded.
+
     Raises:
-        Eagle3Error: As `bundle_of` and `engine.pair.open_pair`.
+        Eagle3Error: As `bundle_of` and `engine.pair_check.open_checked`.
     """
     ready = bundle_of(wishes, stream, quiet=quiet)
-    from eagle3chat.engine.pair import open_pair
+    from eagle3chat.engine.pair_check import open_checked
 
     progress = Progress(stream, quiet=quiet or not stream.isatty())
     try:
-        return open_pair(ready.options, progress)
+        return open_checked(ready.options, progress, first)
     finally:
         progress.done()

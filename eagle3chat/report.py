@@ -80,7 +80,8 @@ class Stats(TypedDict):
     SCALING_FACTOR_UNITS_PER_SECOND: int
     rounds: int
     tau: float
-    chain: int
+    chain: int  # with chain_auto: where it began
+    chain_auto: bool
     accepted: int
     rejected: int
     unreached: int
@@ -128,6 +129,7 @@ def stats(reply: Reply) -> Stats:
         rounds=usage.rounds,
         tau=round(usage.tau, 4),
         chain=reply.controls.chain,
+        chain_auto=reply.controls.auto,
         accepted=usage.accepted,
         rejected=usage.rejected,
         unreached=usage.unreached,
@@ -149,8 +151,9 @@ def stats(reply: Reply) -> Stats:
     )
 
 
-def opening_line(prompt_tokens: int, chain: int, budget: int) -> str:
+def opening_line(prompt_tokens: int, controls: Controls, budget: int) -> str:
     """What is about to be decoded."""
+    chain = "auto" if controls.auto else controls.chain
     return f"Prompt tokens: {prompt_tokens}, chain K={chain}, max_new={budget}"
 
 

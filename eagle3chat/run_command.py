@@ -40,14 +40,14 @@ def run(args: argparse.Namespace) -> int:
     quiet = bool(flag(args, "quiet"))
     with _open_trace(flag(args, "trace")) as trace:
         load_start = now_ms()
-        pair = open_wished(wishes, sys.stderr, quiet=quiet)
+        asked = Say(
+            wishes.messages(prompt), wishes.controls(0), wishes.max_new_tokens, raw=bool(flag(args, "raw_prompt"))
+        )
+        pair = open_wished(wishes, sys.stderr, quiet=quiet, first=asked)
         try:
-            say = Say(
-                wishes.messages(prompt),
-                wishes.controls(pair.info.default_chain),
-                wishes.max_new_tokens,
-                raw=bool(flag(args, "raw_prompt")),
-            )
+            say = dataclasses.replace(asked, controls=wishes.controls(pair.info.default_chain))
+            for line in (*pair.info.checks, *pair.info.warnings):
+                print(clean(line), file=sys.stderr)
             session = Session(pair)
             printer = Printer(say, pair.info.capacity, text=not flag(args, "json"), report=not quiet, trace=trace)
             with interrupts(session.cancel):
@@ -118,7 +118,7 @@ class Printer:
         if self._report and not self._opened:
             room = self._capacity + 1 - prompt_tokens
             budget = room if self._say.max_new_tokens is None else min(room, self._say.max_new_tokens)
-            line = opening_line(prompt_tokens, self._say.controls.chain, budget)
+            line = opening_line(prompt_tokens, self._say.controls, budget)
             print(line, file=sys.stderr, flush=True)
         self._opened = True
 

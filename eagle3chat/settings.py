@@ -34,7 +34,7 @@ class Settings:
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    chain: int | None = None
+    chain: int | str | None = None  # or "auto"
     max_new_tokens: int | None = None
     theme: str | None = None  # of the screen
     marks: str | None = None  # how the reply shows the kinds of token
@@ -46,7 +46,7 @@ class Settings:
     system: str | None = None  # the system message of new conversations
 
 
-_INTS = ("top_k", "chain", "max_new_tokens", "threads")
+_INTS = ("top_k", "max_new_tokens", "threads")
 _FLOATS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _CHOICES = {"dtype": _DTYPES, "backend": _BACKENDS, "marks": MARKS, "theme": THEMES}
 
@@ -107,6 +107,9 @@ def _checked(table: dict[str, object], where: Path) -> Settings:
 def _typed(key: str, value: object, where: Path) -> object:
     if key in _INTS:
         fits, wanted = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+    elif key == "chain":
+        fits = value == "auto" or (isinstance(value, int) and not isinstance(value, bool))
+        wanted = 'a whole number or "auto"'
     elif key in _FLOATS:
         fits, wanted = isinstance(value, int | float) and not isinstance(value, bool), "a number"
     elif key in _CHOICES:
@@ -129,7 +132,7 @@ def _check_ranges(settings: Settings, where: Path) -> None:
             presence=settings.presence_penalty or 0.0,
             frequency=settings.frequency_penalty or 0.0,
         )
-        Controls(chain=settings.chain or 0)
+        Controls(chain=settings.chain if isinstance(settings.chain, int) else 0)
     except SettingError as error:
         raise SettingError(f"In {where}: {error.message}", error.fix) from error
     for key, value in (("max_new_tokens", settings.max_new_tokens), ("threads", settings.threads)):

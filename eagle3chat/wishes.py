@@ -16,6 +16,8 @@ from eagle3chat.engine.requests import Controls, Message, PairOptions
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.settings import Settings, load_settings
 
+AUTO = "auto"  # of a chain
+
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
@@ -24,6 +26,7 @@ class Wishes:
     options: PairOptions  # bundle is "" when the built-in pair is meant
     sampling: Sampling
     chain: int | None
+    auto: bool  # the chain finds its own length: asked for, or nothing was
     max_new_tokens: int | None
     system: str | None
     settings: Settings
@@ -35,7 +38,7 @@ class Wishes:
 
     def controls(self, default_chain: int) -> Controls:
         """The controls of a reply on a pair with that default chain."""
-        return Controls(default_chain if self.chain is None else self.chain, self.sampling)
+        return Controls(default_chain if self.chain is None else self.chain, self.sampling, self.auto)
 
     def messages(self, prompt: str) -> tuple[Message, ...]:
         """A conversation of one user turn, after the system message if there is one."""
@@ -64,12 +67,14 @@ def read_wishes(args: argparse.Namespace, *, temperature: float = 0.0, max_new_t
     limit = _first(flag(args, "max_new_tokens"), settings.max_new_tokens, max_new_tokens)
     if limit is not None and limit < 1:
         raise SettingError(f"A reply of at most {limit} tokens is empty.", "Use --max-new-tokens 1 or more.")
-    chain = _first(flag(args, "chain"), settings.chain)
+    asked = _first(flag(args, "chain"), settings.chain)
+    chain = None if asked == AUTO else asked
     Controls(chain or 0)  # a negative chain is refused before anything is loaded
     return Wishes(
         options=_options(args, settings),
         sampling=_sampling(args, settings, temperature),
         chain=chain,
+        auto=asked == AUTO or (asked is None and flag(args, "backend") != "scripted"),
         max_new_tokens=limit,
         system=_first(flag(args, "system"), settings.system),
         settings=settings,
@@ -96,6 +101,7 @@ def _options(args: argparse.Namespace, settings: Settings) -> PairOptions:
         stop_tokens=None if stop_tokens is None else tuple(token for token in stop_tokens if token),
         stop_strings=tuple(string for string in flag(args, "stop") or () if string),
         bos_id=flag(args, "bos_id"),
+        check=bool(flag(args, "check")),
     )
 
 

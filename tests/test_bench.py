@@ -91,3 +91,20 @@ def test_a_damaged_prompts_file_is_told_by_line(text: str, named: str, tmp_path:
     file.write_text(text)
     with pytest.raises(SettingError, match=named):
         load_cases(file)
+
+
+def test_a_chain_that_finds_its_length_is_measured_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["bench", "--backend", "scripted", "--chains", "0,auto", "--limit", "2", "--max-new-tokens", "12"]
+    assert main([*argv, "--seed", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    plain, auto = json.loads(lines[-1])["chains"]
+    assert (plain["chain"], auto["chain"]) == (0, "auto")
+    assert auto["same"] == auto["runs"] == 2
+    assert auto["speedup_lowest"] <= auto["speedup_median"]
+    assert any(line.startswith(" auto ") for line in lines)
+
+
+def test_chains_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for chains in ("", "-1,2", "auto,auto", "2,two"):
+        assert main(["bench", "--backend", "scripted", f"--chains={chains}"]) == 2
+        assert "chain" in capsys.readouterr().err

@@ -94,7 +94,8 @@ def test_a_reply_that_never_began_has_no_rates() -> None:
 
 
 def test_the_lines() -> None:
-    assert opening_line(24, 3, 128) == "Prompt tokens: 24, chain K=3, max_new=128"
+    assert opening_line(24, Controls(3), 128) == "Prompt tokens: 24, chain K=3, max_new=128"
+    assert opening_line(24, Controls(3, auto=True), 128) == "Prompt tokens: 24, chain K=auto, max_new=128"
     assert closing_lines(REPLY) == [
         "[timing] verify=2970ms draft=165ms over 33 rounds (90.0 / 5.0 ms per round)",
         "generated 75 tokens in 33 rounds (tau=2.273)",

@@ -42,6 +42,8 @@ class Info:
     stops: tuple[str, ...]  # stop tokens and stop strings, as text
     load_seconds: float
     memory_bytes: int  # weights and caches
+    checks: tuple[str, ...] = ()  # what the pair was asked about itself, and said
+    warnings: tuple[str, ...] = ()  # what is wrong with it, and what to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class Round:
     seconds: float  # wall time of the round
     draft_seconds: float | None = None  # only where measured without adding a wait
     verify_seconds: float | None = None
+    why: str = ""  # the chain's length was found, not set: why this one
 
     @property
     def emitted(self) -> int:

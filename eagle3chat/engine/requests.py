@@ -56,6 +56,8 @@ class PairOptions:
     stop_tokens: tuple[str, ...] | None = None
     stop_strings: tuple[str, ...] = ()
     bos_id: int | None = None  # -1: none
+    check: bool = False  # ask the pair all about itself, see pair_check
+    taps: tuple[int, ...] | None = None  # boundaries to feed the draft from, to try others
     script_seconds: float = 0.0  # scripted backend: how long a round takes
 
 
@@ -63,12 +65,15 @@ class PairOptions:
 class Controls:
     """What a person may turn while a reply streams; taken up at the next round.
 
+    With `auto` the chain finds its own length, and `chain` says nothing.
+
     Raises:
         SettingError: The chain is negative.
     """
 
     chain: int = 3
     sampling: Sampling = field(default_factory=Sampling)
+    auto: bool = False
 
     def __post_init__(self) -> None:
         if self.chain < 0:

@@ -6,15 +6,17 @@ and no screen.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 
 from eagle3chat.engine.backend import Verdict
-from eagle3chat.engine.errors import PromptError, SettingError
+from eagle3chat.engine.chain import Chain
+from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Finished, FinishReason, OwnKind, Prefill, Round, Token
-from eagle3chat.engine.pair import Pair
+from eagle3chat.engine.pair import Pair, check_prompt
 from eagle3chat.engine.requests import Controls, Say
-from eagle3chat.engine.speculate import Step, speculate
+from eagle3chat.engine.speculate import Step, agreed, speculate
 from eagle3chat.engine.tally import Tally
 from eagle3chat.engine.text import Codec, ReplyText
 
@@ -24,10 +26,13 @@ class Session:
 
     Args:
         pair: An open pair; the session uses it alone and does not close it.
+        chain: What is known of the pair's best length; None: nothing yet.
     """
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: Pair, chain: Chain | None = None) -> None:
         self._pair = pair
+        self._chain = chain or Chain(pair.backend.max_chain)
+        self._why = ""  # of the round at hand
         self._committed: list[int] = []  # ids that the caches stand for, the anchor last
         self._cancelled = False
         self._controls = Controls(min(3, pair.backend.max_chain))
@@ -43,7 +48,8 @@ class Session:
 
     @controls.setter
     def controls(self, controls: Controls) -> None:
-        check_chain(controls.chain, self._pair)
+        if not controls.auto:
+            check_chain(controls.chain, self._pair)
         self._controls = controls
 
     @property
@@ -97,6 +103,15 @@ class Session:
                 return
         self._committed = list(prompt)
 
+    def _next_controls(self) -> Controls:
+        """The next round's; with `auto` the chain is found here."""
+        if not self._controls.auto:
+            self._why = ""
+            return self._controls
+        plan = self._chain.plan()
+        self._why = plan.why
+        return dataclasses.replace(self._controls, chain=plan.chain)
+
     def _decode(self, tally: Tally, limit: int, asked: int | None) -> Iterator[Round | Finished]:
         pair = self._pair
         reader = ReplyText(pair.codec, pair.stops)
@@ -108,12 +123,14 @@ class Session:
             text, stop = taken.text, taken.stop
             return taken.kept, taken.ended
 
-        for step in speculate(pair.backend, len(self._committed), lambda: self._controls, cut, limit):
+        for step in speculate(pair.backend, len(self._committed), self._next_controls, cut, limit):
             self._committed.extend(step.tokens)
             tally.add(step)
             if step.finish in ("length", "context"):
                 text += reader.rest()
-            yield round_event(step, text, pair.codec)
+            if step.controls.auto:
+                learn(self._chain, step)
+            yield round_event(step, text, pair.codec, self._why)
             if step.finish:
                 # The context ended it, not a limit that somebody asked for.
                 reason: FinishReason = "context" if step.finish == "length" and limit != asked else step.finish
@@ -123,23 +140,18 @@ class Session:
                 return
 
 
+def learn(chain: Chain, step: Step) -> None:
+    """Tell what a round cost and kept."""
+    drafted, right = len(step.verdict.drafted), agreed(step.verdict)
+    chain.saw(drafted, right, min(drafted, right + 1), step.seconds)
+
+
 def check_chain(chain: int, pair: Pair) -> None:
     """Raise SettingError when the pair cannot draft that many tokens."""
     longest = pair.backend.max_chain
     if chain > longest:
         fix = f"Use 0 (plain decoding) to {longest}." if longest else "Use 0: this bundle has no draft."
         raise SettingError(f"A chain of {chain} tokens is above the maximum.", fix)
-
-
-def check_prompt(tokens: int, capacity: int) -> None:
-    """Raise PromptError when a prompt of that many tokens cannot be decoded."""
-    if tokens == 0:
-        raise PromptError("The prompt is empty.", "Give it some text.")
-    if tokens > capacity:
-        raise PromptError(
-            f"The prompt has {tokens} tokens and the context holds {capacity}.",
-            "Shorten it, start a new conversation, or open the model with a larger --context.",
-        )
 
 
 def reusable(committed: Sequence[int], prompt: Sequence[int]) -> int:
@@ -156,8 +168,8 @@ def reusable(committed: Sequence[int], prompt: Sequence[int]) -> int:
     return max(0, min(common - 1, len(committed) - 1, len(prompt) - 2))
 
 
-def round_event(step: Step, text: str, codec: Codec) -> Round:
-    """The event of a committed round."""
+def round_event(step: Step, text: str, codec: Codec, why: str = "") -> Round:
+    """The event of a committed round; `why`: its chain's length was found."""
     verdict = step.verdict
     drafted = tuple(
         Token(token, codec.token_text(token), draft_p, target_p)
@@ -180,6 +192,7 @@ def round_event(step: Step, text: str, codec: Codec) -> Round:
         seconds=step.seconds,
         draft_seconds=verdict.draft_seconds,
         verify_seconds=verdict.verify_seconds,
+        why=why,
     )
 
 

@@ -26,7 +26,7 @@ from eagle3chat.engine.worker import DecodeWorker
 from eagle3chat.transcript import Transcript
 from eagle3chat.transcript_codec import Conversation as Past
 from eagle3chat.ui.chat import Chat
-from eagle3chat.ui.commands import COMMANDS, Call, changed, checked_chain, is_command, parse
+from eagle3chat.ui.commands import COMMANDS, Call, changed, checked_chain, is_command, parse, with_auto
 from eagle3chat.ui.figures import number, plural
 from eagle3chat.ui.glyphs import pick_glyphs
 from eagle3chat.ui.host import Host
@@ -75,6 +75,7 @@ class ChatApp(App[int]):
         Binding("f1", "help", "Help", id="chat.help", priority=True),
         Binding("f3", "marks", "Marks", id="chat.marks", priority=True),
         Binding("f5", "restart", "Restart the worker", id="chat.restart", priority=True),
+        Binding("f7", "auto", "Chain that finds its length", id="chat.chain.auto", priority=True),
         Binding("f8", "chain(-1)", "Shorter chain", id="chat.chain.shorter", priority=True),
         Binding("f9", "chain(1)", "Longer chain", id="chat.chain.longer", priority=True),
         Binding("ctrl+g", "temperature(-1)", "Cooler", id="chat.temperature.down", priority=True),
@@ -185,7 +186,7 @@ class ChatApp(App[int]):
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        chat_only = ("stop", "interrupt", "help", "marks", "restart", "chain", "temperature", "page", "edge")
+        chat_only = ("stop", "interrupt", "help", "marks", "restart", "chain", "auto", "temperature", "page", "edge")
         return not (action in chat_only and isinstance(self.screen, ModalScreen))
 
     def action_stop(self) -> None:
@@ -236,13 +237,27 @@ class ChatApp(App[int]):
     def action_chain(self, step: int) -> None:
         """A longer or shorter chain."""
         try:
-            chain = checked_chain(max(0, self.chat.controls.chain + step), self.chat.info)
-            if chain == self.chat.controls.chain:
+            now = self.chat.chain
+            chain = checked_chain(max(0, now + step), self.chat.info)
+            if chain == now and not self.chat.controls.auto:
                 raise SettingError("The chain is off already.", "F9 makes it longer.")
         except SettingError as error:
             self.stage.keys.tell(str(error), error=True)
         else:
-            self.host.set_controls(replace(self.chat.controls, chain=chain))
+            self.host.set_controls(replace(self.chat.controls, chain=chain, auto=False))
+
+    def action_auto(self) -> None:
+        """A chain that finds its own length; pressed again, the length that it has stays."""
+        controls = self.chat.controls
+        try:
+            now = with_auto(controls, self.chat.info)
+        except SettingError as error:
+            self.stage.keys.tell(str(error), error=True)
+            return
+        if controls.auto:
+            now = replace(controls, chain=self.chat.chain, auto=False)
+        self.host.set_controls(now)
+        self.stage.keys.tell("The chain finds its own length." if now.auto else f"The chain stays at {now.chain}.")
 
     def action_temperature(self, step: int) -> None:
         """A higher or lower temperature, by 0.1."""

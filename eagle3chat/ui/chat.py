@@ -75,6 +75,13 @@ class Chat:
         self.queue: deque[str] = deque()  # messages that wait for the worker
         self.reply: LiveReply | None = None
         self.used = 0  # positions of the context
+        self._last_chain: int | None = None  # of the last round
+
+    @property
+    def chain(self) -> int:
+        """The chain in use: as set, or as the last round found it."""
+        found = self._last_chain if self.controls.auto else None
+        return self.controls.chain if found is None else found
 
     def say(self, text: str) -> Say:
         """The user's next message: the request for the reply to it."""
@@ -92,6 +99,7 @@ class Chat:
         """A round of the reply."""
         assert self.reply is not None
         self.reply.add(round_)
+        self._last_chain = round_.chain
         self.used = round_.position + round_.emitted
 
     def end_reply(self, finished: Finished | None) -> str:

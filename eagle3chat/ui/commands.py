@@ -21,7 +21,7 @@ class Command:
 
 
 COMMANDS = (
-    Command("chain", "N", "Draft N tokens a round; 0 decodes plainly", "F8/F9"),
+    Command("chain", "N|auto", "Draft N tokens a round; 0 decodes plainly; auto finds the best", "F7/F8/F9"),
     Command("temp", "X", "Temperature; 0 is greedy", "ctrl+g/ctrl+t"),
     Command("topp", "X", "Keep the most probable tokens that make up X of the mass; 1 is off"),
     Command("topk", "N", "Keep the N most probable tokens; 0 is off"),
@@ -84,7 +84,9 @@ def changed(controls: Controls, name: str, argument: str, info: Info | None) -> 
     sampling = controls.sampling
     match name:
         case "chain":
-            return replace(controls, chain=checked_chain(_whole(name, argument), info))
+            if argument.lower() == "auto":
+                return with_auto(controls, info)
+            return replace(controls, chain=checked_chain(_whole(name, argument), info), auto=False)
         case "temp":
             return replace(controls, sampling=replace(sampling, temperature=_real(name, argument)))
         case "topp":
@@ -114,6 +116,17 @@ def checked_chain(chain: int, info: Info | None) -> int:
     if info.max_chain == 0:
         raise SettingError("Speculation is unavailable.", info.unavailable)
     raise SettingError(f"A chain of {chain} is longer than this draft can do.", f"Use 0 to {info.max_chain}.")
+
+
+def with_auto(controls: Controls, info: Info | None) -> Controls:
+    """The controls with a chain that finds its own length.
+
+    Raises:
+        SettingError: There is no draft.
+    """
+    if info is not None and info.max_chain == 0:
+        raise SettingError("Speculation is unavailable.", info.unavailable)
+    return replace(controls, auto=True)
 
 
 def _with_penalty(sampling: Sampling, argument: str) -> Sampling:

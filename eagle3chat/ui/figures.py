@@ -41,10 +41,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def chain_state(info: Info | None, controls: Controls) -> str:
-    """The state of speculation in a few words: it is always told."""
+def chain_state(info: Info | None, controls: Controls, last: int | None = None) -> str:
+    """The state of speculation in a few words: it is always told. `last`: the chain of the last round."""
     if info is not None and info.max_chain == 0:
         return f"chain unavailable: {clean_line(info.unavailable)}" if info.unavailable else "chain unavailable"
+    if controls.auto:
+        return "chain auto" if last is None else f"chain auto {last}"
     return f"chain {controls.chain}" if controls.chain else "chain off"
 
 

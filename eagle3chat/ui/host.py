@@ -88,12 +88,18 @@ class Host:
             if info.max_chain:
                 self._stage.keys.tell(f"The longest chain of this draft is {info.max_chain}.")
             chat.controls = replace(chat.controls, chain=info.max_chain)
+        if info.max_chain == 0 and chat.controls.auto:
+            chat.controls = replace(chat.controls, auto=False)
         if self._past is not None:
             chat.messages = [m for m in to_messages(self._past, info) if m.role != "system"]
             self._past = None
         self._record.opened(info, chat.controls, chat.system)
         self._stage.show_pair(info)
         self._stage.show_controls(chat.controls, info)
+        for line in info.checks:
+            await self._stage.conversation.add_note(line)
+        for line in info.warnings:
+            await self._stage.conversation.add_note(line, error=True)
         await self._next()
 
     async def _failed(self, event: Failed) -> None:

@@ -21,12 +21,14 @@ class Tally:
     seconds: float = 0.0
     reached_at: list[int] = field(default_factory=list)  # rounds in which the draft at this place was judged
     accepted_at: list[int] = field(default_factory=list)  # rounds in which it was accepted
+    chain: int | None = None  # of the last round
     recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT))  # accepted of drafted
 
     def add(self, round_: Round) -> None:
         """Count a round."""
         rejected = int(round_.rejected is not None)
         self.rounds += 1
+        self.chain = round_.chain
         self.emitted += round_.emitted
         self.accepted += round_.accepted
         self.rejected += rejected

@@ -259,3 +259,34 @@ def test_a_cut_round_counts_its_rest_as_unreached() -> None:
         assert finished.usage.rejected == sum(r.rejected is not None for r in rounds)
         assert finished.usage.unreached == sum(len(r.unreached) for r in rounds)
     assert cut_before_own > 0
+
+
+def test_a_chain_that_finds_its_length_says_why_and_changes_no_token() -> None:
+    fixed = reply_of(Session(pair()), ask("Hello"))
+    auto = Say((Message("user", "Hello"),), Controls(7, WARM, auto=True), 60)
+    session = Session(pair())
+    text, ids, _, rounds = reply_of(session, auto)
+    assert (text, ids) == fixed[:2]
+    assert len({event.chain for event in rounds}) > 1  # the first rounds measure
+    assert all(event.why for event in rounds) and not any(event.why for event in fixed[3])
+    assert all(len(event.drafted) <= event.chain for event in rounds)
+    again = reply_of(session, auto)
+    assert again[:2] == fixed[:2]
+    assert again[3][0].why != "measuring"  # what the reply before has shown is kept
+
+
+def test_a_draft_that_costs_more_than_it_brings_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each drafted token takes five times as long as a plain round."""
+    session = Session(pair())
+    now = 0.0
+
+    def spend(chain: int, sampling: Sampling, draft=ScriptedBackend.draft) -> object:  # type: ignore[no-untyped-def]
+        nonlocal now
+        now += 1.0 + 5.0 * chain
+        return draft(backend_of(session), chain, sampling)
+
+    monkeypatch.setattr(backend_of(session), "draft", spend)
+    monkeypatch.setattr("eagle3chat.engine.speculate.time.perf_counter", lambda: now)
+    rounds = reply_of(session, Say((Message("user", "Hello"),), Controls(3, WARM, auto=True), 60))[3]
+    assert [event.chain for event in rounds[8:20]] == [0] * 12
+    assert rounds[12].why == "drafting costs more than it brings"

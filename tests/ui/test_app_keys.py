@@ -260,7 +260,7 @@ async def test_hints_for_commands():
 async def test_every_command_is_in_the_palette():
     async with running() as driver:
         titles = [command.title for command in driver.app.get_system_commands(driver.app.screen)]
-        assert {"/chain N", "/temp X", "/new", "/restart", "/quit", "Theme"} <= set(titles)
+        assert {"/chain N|auto", "/temp X", "/new", "/restart", "/quit", "Theme"} <= set(titles)
         driver.app._pick("temp", "X")
         assert driver.app.stage.prompt.text == "/temp "
 
@@ -281,3 +281,19 @@ async def test_typed_while_loading_is_sent_when_ready():
         assert not driver.worker.said
         await driver.emit(Ready(INFO))
         assert driver.worker.said[0].messages[-1].content == "early"
+
+
+async def test_the_chain_finds_its_length_until_it_is_set():
+    async with running() as driver:
+        await driver.say("go")
+        await driver.pilot.press("f7")
+        assert driver.app.chat.controls.auto
+        await driver.emit(*rounds_of(WORDS)[:1])
+        assert "chain auto 3" in driver.line_with("chain auto")
+        await driver.pilot.press("f9")
+        assert (driver.app.chat.controls.auto, driver.app.chat.controls.chain) == (False, 4)
+        await driver.say("/chain auto")
+        assert driver.app.chat.controls.auto
+        await driver.pilot.press("f7")
+        assert (driver.app.chat.controls.auto, driver.app.chat.controls.chain) == (False, 3)
+        assert [c.auto for c in driver.worker.adjusted] == [True, False, True, False]

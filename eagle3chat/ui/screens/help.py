@@ -21,6 +21,7 @@ KEYS = (
     ("shift+enter, ctrl+j, \\ Enter", "new line"),
     ("Esc", "stop the reply; what came stays"),
     ("ctrl+c", "copy the selection, else stop, else clear the prompt, else leave (twice)"),
+    ("F7", "chain that finds its own length: the most tokens a second on this machine"),
     ("F8 / F9", "chain shorter / longer, from the next round on"),
     ("ctrl+g / ctrl+t", "temperature down / up by 0.1, from the next round on"),
     ("F3", "marks in the reply: full, subtle, off"),

@@ -15,7 +15,7 @@ NOTICE_SECONDS = 8.0
 # (key, what it does, importance: the least important ones go first where there is no room)
 IDLE = (
     ("ctrl+g/ctrl+t", "temperature -/+", 1),
-    ("F8/F9", "chain -/+", 5),
+    ("F7-F9", "chain", 5),
     ("F3", "marks", 3),
     ("ctrl+q", "quit", 6),
     ("F1", "help", 7),

@@ -15,6 +15,8 @@ from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.tally import Tally
 from eagle3chat.ui.widgets.line import Line
 
+AUTO_PLACES = 4  # of a chain that finds its length
+
 
 class Meter(Line):
     """What the rounds of the reply add up to."""
@@ -58,7 +60,7 @@ class Meter(Line):
 
     def _settings(self, detail: int) -> Content:
         sampling = self._controls.sampling
-        parts = [chain_state(self._info, self._controls), f"T {number(sampling.temperature)}"]
+        parts = [chain_state(self._info, self._controls, self._tally.chain), f"T {number(sampling.temperature)}"]
         if detail > 5:
             if sampling.top_k:
                 parts.append(f"top-k {sampling.top_k}")
@@ -77,13 +79,17 @@ class Meter(Line):
 
     def _bars(self, numbers: bool) -> Content:
         parts = []
-        for place, share in enumerate(self._tally.conditional[: max(1, self._controls.chain)], start=1):
+        for place, share in enumerate(self._tally.conditional[: self._places()], start=1):
             if share is None:
                 continue
             parts.append(Content.assemble((f"{place} ", "$quiet"), (self._glyphs.level(share), "$spec-accepted")))
             if numbers:
                 parts[-1] += Content.styled(f" {share:.2f}".replace(" 0.", " ."), "")
         return Content("  " if numbers else " ").join(parts)
+
+    def _places(self) -> int:
+        """Places of the chain that have a bar."""
+        return AUTO_PLACES if self._controls.auto else max(1, self._controls.chain)
 
     def _on_rule(self, groups: list[Content], width: int) -> Content:
         rule = self._glyphs.rule
