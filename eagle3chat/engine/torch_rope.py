@@ -14,6 +14,7 @@ from torch import Tensor
 from eagle3chat.engine.config import Rope, RopeKind
 from eagle3chat.engine.errors import BackendError
 
+BLOCK = 4096  # positions
 KINDS: tuple[RopeKind, ...] = ("default", "linear", "llama3", "yarn", "proportional")
 
 
@@ -92,12 +93,16 @@ class Angles:
     def __init__(
         self, rope: Rope, head_dim: int, turned: int, kept: int, length: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        angle = torch.arange(length, dtype=torch.float64)[:, None] * frequencies(rope, head_dim)
-        cos, sin = angle.cos() * rope.attention_factor, angle.sin() * rope.attention_factor
-        still = torch.zeros(length, head_dim, dtype=torch.float64)
         # [length, 2, d]: what turns, what does not. The first half's sine is negative, see `Turn`.
-        self.cos = torch.stack((torch.cat((cos, cos), -1), still + 1.0), 1).to(device, dtype)
-        self.sin = torch.stack((torch.cat((-sin, sin), -1), still), 1).to(device, dtype)
+        self.cos = torch.ones(length, 2, head_dim, dtype=dtype, device=device)
+        self.sin = torch.zeros(length, 2, head_dim, dtype=dtype, device=device)
+        speeds = frequencies(rope, head_dim)
+        for start in range(0, length, BLOCK):  # a long context in float64 at once would be gigabytes
+            end = min(start + BLOCK, length)
+            angle = torch.arange(start, end, dtype=torch.float64)[:, None] * speeds
+            cos, sin = angle.cos() * rope.attention_factor, angle.sin() * rope.attention_factor
+            self.cos[start:end, 0] = torch.cat((cos, cos), -1).to(device, dtype)
+            self.sin[start:end, 0] = torch.cat((-sin, sin), -1).to(device, dtype)
         self.which = torch.tensor([0] * turned + [1] * kept, device=device)
 
     def at(self, start: int, rows: int) -> Turn:
