@@ -29,7 +29,7 @@ VOCAB = 64
 DRAFT_VOCAB = 56
 CAPACITY = 256
 CHUNK = 16
-CALM = 0.35  # of what each layer of a target adds
+CALM = {"gemma3": 1.2, "gemma4": 0.8, "gemma4_e": 0.8, "gemma4_moe": 0.6}  # of what each layer of a target adds
 FLAT = 0.35  # of the spread of its logits
 TEXTS, TEXT = 24, 48  # a head is fitted to so many, of so many tokens
 
@@ -122,14 +122,15 @@ def _calm(source: Path, family: str) -> None:
     file = source / "model.safetensors"
     weights = load_file(file)
     offset = 1.0 if family == "gemma3" else 0.0  # its norms multiply by 1 + weight
+    calm = CALM.get(family, 0.35)
     after = ("post_attention_layernorm.weight", "post_feedforward_layernorm.weight", "post_per_layer_input_norm.weight")
     weights["model.norm.weight"] = FLAT * (offset + weights["model.norm.weight"]) - offset
     for name, weight in weights.items():
         if family.startswith("gemma"):
             if name.endswith(after):
-                weights[name] = CALM * (offset + weight) - offset
+                weights[name] = calm * (offset + weight) - offset
         elif name.endswith(("o_proj.weight", "o_proj.bias")) or "down_proj" in name:
-            weights[name] = CALM * weight
+            weights[name] = calm * weight
     save_file(weights, file)
 
 

@@ -16,11 +16,12 @@ COUNT = 60
 
 
 def game(bench: Bench, kind: str, family: str) -> Counter[tuple[int, int]]:
-    """Two conversations with chains 0..6 and all samplings mixed; gives how often each (drafted, accepted) occurred."""
+    """Conversations with chains 0..6 and all samplings mixed; gives how often each (drafted, accepted) occurred."""
     if (kind, family) not in bench.games:
         path, tally = bench.bundle(family), Counter[tuple[int, int]]()
-        for seed, length in ((1, 2 * CHUNK + 5), (2, 3)):
-            tally += play(bench, kind, path, prompt_of(length, seed), mixed(seed, list(SAMPLINGS.values())), COUNT)[1]
+        for seed, length, count in ((1, 2 * CHUNK + 5, COUNT), (2, 3, 20)):
+            plan = mixed(seed, list(SAMPLINGS.values()))
+            tally += play(bench, kind, path, prompt_of(length, seed), plan, count)[1]
         bench.games[kind, family] = tally
     return bench.games[kind, family]
 
@@ -39,16 +40,15 @@ def test_every_acceptance_count_occurs(bench: Bench, kind: str) -> None:
     assert not missing, f"no round with these (drafted, accepted): {missing}"
 
 
-@pytest.mark.parametrize("name", SAMPLINGS)
+@pytest.mark.parametrize("name", ["greedy", "T 0.8 top-p"])
 def test_text_is_what_the_target_alone_writes(bench: Bench, kind: str, family: str, name: str) -> None:
     """Also where windows have passed over most of it: WINDOW positions of COUNT and more."""
-    if name in ("T 1.2 min-p", "top-k") and family not in ("llama", "gemma4_e"):
-        return
     path, prompt = bench.bundle(family), prompt_of(19, seed=4)
     plain = bench.plain(path, prompt, SAMPLINGS[name], COUNT)
     backend = bench.open(kind, path).backend
     assert text_of(backend, prompt, mixed(5, [SAMPLINGS[name]]), COUNT) == plain
-    assert text_of(backend, prompt, mixed(6, [SAMPLINGS[name]], (0, 6)), COUNT) == plain
+    if family in WINDOWED:
+        assert text_of(backend, prompt, mixed(6, [SAMPLINGS[name]], (0, 6)), COUNT) == plain
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -57,7 +57,7 @@ def test_rounds_of_every_dialect(bench: Bench, kind: str, dialect: str) -> None:
     play(bench, kind, path, prompt_of(21, seed=3), mixed(7, list(SAMPLINGS.values()), (1, 3, 4, 6)), 16)
 
 
-@pytest.mark.parametrize("length", [1, 2, CHUNK, CHUNK + 1, CHUNK + 2, 2 * CHUNK + 1])
+@pytest.mark.parametrize("length", [1, 2, CHUNK, CHUNK + 1, CHUNK + 2])
 @pytest.mark.parametrize("windowed", [False, True])
 def test_prompts_around_the_chunk(bench: Bench, kind: str, windowed: bool, length: int) -> None:
     path = bench.bundle("gemma4" if windowed else "llama")
@@ -80,8 +80,8 @@ def test_the_context_ends_exactly(bench: Bench, kind: str, family: str) -> None:
     assert len(text) == capacity + 1 - 27
 
 
-@pytest.mark.parametrize("family", ["llama", *WINDOWED])
-@pytest.mark.parametrize("rounds", [0, 1, 4])
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gemma4_e", "gpt_oss"])
+@pytest.mark.parametrize("rounds", [0, 4])
 def test_rows_that_are_kept_are_as_good_as_fresh_ones(bench: Bench, kind: str, family: str, rounds: int) -> None:
     """After a conversation longer than the window; `keep` is one less than what both have in common."""
     path: Path = bench.bundle(family)
@@ -90,7 +90,7 @@ def test_rows_that_are_kept_are_as_good_as_fresh_ones(bench: Bench, kind: str, f
     told = [*first, *text]
     if not rounds:
         prefilled(bench.open(kind, path).backend, told)
-    for common in (len(told) - 1, len(told) - 3, len(told) - WINDOW - 1, 9, 1):
+    for common in (len(told) - 1, len(told) - 3, len(told) - WINDOW - 1, 5):
         edited = [*told[:common], 3 + (told[common] - 2) % 60, *prompt_of(5, seed=common)]
         play(bench, kind, path, edited, mixed(common, [WARM, GREEDY], (2, 4)), 6, keep=common - 1)
         # The caches now stand for `edited`, which the next one shares less with.

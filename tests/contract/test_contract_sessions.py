@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from contract_game import GREEDY, NEAR, TIE, WARM, Bench
 from contract_pairs import CHUNK
+from families import WINDOWED
 
 from eagle3chat.engine.events import Finished, Prefill, Round
 from eagle3chat.engine.requests import Controls, Message, Say
@@ -18,7 +19,6 @@ from eagle3chat.engine.text import Stops
 
 LIMIT = 14
 FIRST = "the rain in spain stays mainly in the plains of the land"
-WINDOWED = ("gemma3", "gemma4_e", "gpt_oss")
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ def test_turns_edits_and_regenerations(bench: Bench, kind: str, family: str) -> 
     watched = Watched(bench, kind, family)
     first = watched.reply(say(FIRST))
     second = watched.reply(say(FIRST, said(*first), "more"))
-    assert second[1].usage.reused_tokens > 0 or family in (*WINDOWED, "gemma4", "gemma4_moe")
+    assert second[1].usage.reused_tokens > 0 or family in WINDOWED
     watched.reply(say(FIRST, said(*first), "more", sampling=Sampling(temperature=1.0, seed=99)))  # regenerated
     watched.reply(say(FIRST, said(*first), "more or less", sampling=GREEDY, chain=5))  # the last turn edited
     watched.reply(say(FIRST[:20] + "!" + FIRST[21:], sampling=GREEDY))  # the first one edited
@@ -90,8 +90,8 @@ def test_turns_edits_and_regenerations(bench: Bench, kind: str, family: str) -> 
     assert again[0] == first[0]
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", *WINDOWED])
-@pytest.mark.parametrize("rounds", [0, 1, 2, 5])
+@pytest.mark.parametrize("family", ["llama", "gemma4_e"])
+@pytest.mark.parametrize("rounds", [0, 1, 3])
 @pytest.mark.parametrize("left", [False, True], ids=["cancelled", "left"])
 def test_a_reply_that_ends_early_leaves_a_session_like_a_fresh_one(
     bench: Bench, kind: str, family: str, rounds: int, left: bool

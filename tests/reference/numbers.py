@@ -35,7 +35,7 @@ def activate(x: Array, name: str) -> Array:
     if name == "silu":
         return x / (1.0 + np.exp(-x))
     assert name == "gelu_tanh", name
-    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 def mlp(x: Array, w: Weights, at: str, activation: str) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -20,6 +21,7 @@ def rotate(x: Array, rope: Rope) -> Array:
     return np.concatenate((a * cos - b * sin, b * cos + a * sin), -1)
 
 
+@functools.cache
 def speed(rope: Rope, j: int, d: int) -> float:
     """Radians a position of the pair j of a head of d columns."""
     own = rope.theta ** (-2.0 * j / d)
