@@ -44,6 +44,7 @@ def build_parser() -> Parser:
     _add_run(_command(commands, "run", "decode one prompt: reply on stdout, report on stderr"))
     _add_bench(_command(commands, "bench", "compare chains with each other on a list of prompts"))
     _add_export(_command(commands, "export", "make a bundle of a target and a draft"))
+    _add_info(_command(commands, "info", "what is in a bundle, and what memory a context needs"))
     add_train(_command(commands, "train", "train a draft for a target"))
     _add_eval(_command(commands, "eval", "measure which way of drafting has how much accepted"))
     _add_transcripts(_command(commands, "transcripts", "list and show saved conversations"))
@@ -123,6 +124,12 @@ def _add_eval(parser: Parser) -> None:
     _add_template(parser)
     _add_reply(parser, "tokens of each reply at most (default: 96)")
     add_eval(parser.add_argument_group("measurement"))
+
+
+def _add_info(parser: Parser) -> None:
+    parser.add_argument("directory", nargs="?", metavar="DIR", help="a bundle (default: the built-in pair)")
+    parser.add_argument("--context", metavar="N", type=int, help="positions to reckon with (default: all)")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead")
 
 
 def _add_transcripts(parser: Parser) -> None:

@@ -57,6 +57,10 @@ def _dispatch(args: argparse.Namespace) -> int:
         from eagle3chat.export_command import export
 
         return export(args)
+    if args.command == "info":
+        from eagle3chat.info_command import info
+
+        return info(args)
     if args.command == "train":
         from eagle3chat.train_command import train
 
