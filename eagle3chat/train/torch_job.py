@@ -25,13 +25,14 @@ from eagle3chat.train.display import Display
 from eagle3chat.train.job import Job, check, claim, new_config
 from eagle3chat.train.journal import Journal, Measurement, Update
 from eagle3chat.train.needs import estimate
+from eagle3chat.train.rendering import renderer
 from eagle3chat.train.rounds import Rounds
 from eagle3chat.train.torch_acceptance import rounds
 from eagle3chat.train.torch_features import Store
 from eagle3chat.train.torch_head import Head
 from eagle3chat.train.torch_loss import SoftTargets
 from eagle3chat.train.torch_output import write_all
-from eagle3chat.train.torch_sampling import open_writer, prompt_ids, sample
+from eagle3chat.train.torch_sampling import open_writer, sample
 from eagle3chat.train.torch_trainer import Limit, Trainer, batches
 from eagle3chat.train.torch_weights_file import (
     TENSORS,
@@ -134,15 +135,13 @@ def _data(job: Job, bundle: Bundle, given: Sequence[Line] | None, display: Displ
     """Whole conversations of the target, sampled where they are missing."""
     whole = [line for line in given or () if line.reply_ids]
     asked = None if given is None else [line for line in given if not line.reply_ids]
-    pair = open_writer(bundle.path, job.longest)
-    try:
-        if asked is None or asked:
+    if asked is None or asked:
+        pair = open_writer(bundle.path, job.longest)
+        try:
             whole += _sampled(job, pair, asked, display)
-        found = conversations(
-            whole, lambda text: prompt_ids(pair, text), bundle.manifest.target.vocab_size, job.longest
-        )
-    finally:
-        pair.close()
+        finally:
+            pair.close()
+    found = conversations(whole, renderer(bundle), bundle.manifest.target.vocab_size, job.longest)
     learned, held_out = split(found, job.held_out)
     if not held_out and len(found) > 1:  # few prompts: one of them at least
         learned, held_out = found[1:], found[:1]
