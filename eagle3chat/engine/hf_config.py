@@ -23,7 +23,7 @@ from eagle3chat.engine.hf_mixtures import (
 )
 from eagle3chat.engine.hf_rope import read_rope, rope_json
 from eagle3chat.engine.hf_values import OTHER, Config, check_plain, flag, number, read_json, whole
-from eagle3chat.engine.layout import group_and_bits
+from eagle3chat.engine.layout import MXFP4_BITS, MXFP4_GROUP, group_and_bits
 
 __all__ = ["number", "read_json", "read_rope", "read_target_config", "rope_json", "target_config_json", "whole"]
 
@@ -62,6 +62,7 @@ _PLAIN: Mapping[str, Collection[Any]] = {
     "attention_out_bias": (False,),
     "attn_logit_softcapping": (),
     "clip_qkv": (),
+    "dual_chunk_attention_config": (),
     "embedding_multiplier": _ONE,
     "final_logit_softcapping": (),
     "logit_scale": _ONE,
@@ -195,4 +196,6 @@ def quantization_json(quantization: Quantization) -> dict[str, Any]:
     for path, _, _ in quantization.overrides:
         group, bits = group_and_bits(quantization, path)
         values[path] = {"group_size": group, "bits": bits}
+    for path in quantization.mxfp4:
+        values[path] = {"group_size": MXFP4_GROUP, "bits": MXFP4_BITS, "mode": "mxfp4"}
     return values
