@@ -32,6 +32,7 @@ def add_train(parser: Any) -> None:
         "--checkpoint-seconds", dest="pace", metavar="N", type=float, help="between two, each measured (default: 300)"
     )
     group.add_argument("--workers", metavar="N", type=int, help="threads, each with its own part (default: all cores)")
+    group.add_argument("--device", metavar="NAME", help="auto, cpu, cuda, cuda:N (default: cpu)")
     group.add_argument("--compute", choices=("bfloat16", "float32"), help="what it computes in (default: bfloat16)")
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     data = actions.add_parser(

@@ -55,6 +55,7 @@ class Job:
     workers: int = 1
     pace: float = 300.0
     dtype: str = "bfloat16"  # computed in
+    device: str = "cpu"  # "auto", "cpu", "cuda", "cuda:N"
     recipe: Recipe = field(default_factory=Recipe)
 
     @property

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from eagle3chat.train.rounds import Rounds, walk
 from eagle3chat.train.torch_features import Features
-from eagle3chat.train.torch_head import HEAD, Head, Part, Weights, join
+from eagle3chat.train.torch_head import HEAD, Head, Weights, join
 
 ROWS = 512
 
@@ -25,14 +25,14 @@ ROWS = 512
 def guesses(outs: Sequence[Tensor], head: Tensor, target_ids: Tensor) -> Tensor:
     """int64 [depth, M]: the target id of each step's most probable token."""
     return torch.stack(
-        [torch.cat([target_ids[(rows @ head.t()).argmax(-1)] for rows in out.split(ROWS)]) for out in outs]
+        [torch.cat([target_ids[(rows @ head.t()).argmax(-1).cpu()] for rows in out.split(ROWS)]) for out in outs]
     )
 
 
 @torch.no_grad()
 def rounds_of(head: Head, weights: Weights, target_ids: Tensor, features: Features, chain: int) -> Rounds:
     """The rounds of one reply with a chain of `chain` most probable tokens."""
-    part: Part = join([features], chain)
+    part = join([features], chain, head.embedding.device)
     said = guesses(head(weights, part, chain), weights[HEAD], target_ids)
     reply = features.ids[features.start :]
     hits = [

@@ -9,7 +9,7 @@ anchor's, and the rows of its own chain before it. Knows no loss and no optimise
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
@@ -54,13 +54,13 @@ class Part:
     last: Tensor
 
 
-def join(features: Sequence[Features], depth: int) -> Part:
-    """The part of some conversations."""
+def join(features: Sequence[Features], depth: int, device: torch.device | None = None) -> Part:
+    """The part of some conversations, on a device (None: the CPU)."""
     rows = [len(f.ids) - 2 for f in features]
     replies = [len(f.ids) - f.start for f in features]
     firsts = [sum(rows[:i]) for i in range(len(rows))]
     tokens = [f.ids[1:-1] for f in features]
-    return Part(
+    part = Part(
         taps=torch.cat([f.taps[:n] for f, n in zip(features, rows, strict=True)]),
         tokens=torch.cat([*tokens, torch.zeros(depth, dtype=torch.int64)]),
         positions=torch.cat([torch.arange(n) for n in rows]),
@@ -73,6 +73,10 @@ def join(features: Sequence[Features], depth: int) -> Part:
         sum=torch.cat([f.sum for f in features]),
         last=torch.cat([torch.arange(n - 1, -1, -1) for n in replies]),
     )
+    if device is None or device.type == "cpu":
+        return part
+    tensors = {field.name: getattr(part, field.name) for field in fields(part)}
+    return replace(part, **{name: t.to(device) for name, t in tensors.items() if isinstance(t, Tensor)})
 
 
 class Head:
@@ -87,8 +91,8 @@ class Head:
     def __init__(self, config: DraftConfig, embedding: Tensor, length: int) -> None:
         self.config, self.embedding = config, embedding
         angle = torch.arange(length, dtype=torch.float64)[:, None] * frequencies(config.rope, config.head_dim)
-        self.cos = torch.cat((angle.cos(), angle.cos()), -1).to(embedding.dtype)
-        self.sin = torch.cat((-angle.sin(), angle.sin()), -1).to(embedding.dtype)
+        self.cos = torch.cat((angle.cos(), angle.cos()), -1).to(embedding)
+        self.sin = torch.cat((-angle.sin(), angle.sin()), -1).to(embedding)
 
     def __call__(self, weights: Weights, part: Part, depth: int) -> list[Tensor]:
         """The normed outputs [M, H] of each step; times `lm_head` they are logits.
@@ -160,7 +164,8 @@ class Head:
 
     def _mask(self, rows: int, replies: int) -> Tensor:
         """Added to scores [R, L - 2]: 0 where an anchor may see a true row."""
-        return torch.full((replies, rows), -torch.inf, dtype=self.embedding.dtype).triu_(rows - replies + 1)
+        mask = torch.full((replies, rows), -torch.inf, dtype=self.embedding.dtype, device=self.embedding.device)
+        return mask.triu_(rows - replies + 1)
 
     def _attend(
         self,

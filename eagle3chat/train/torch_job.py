@@ -18,6 +18,7 @@ from eagle3chat.engine.checkpoint import open_draft
 from eagle3chat.engine.errors import TrainError
 from eagle3chat.engine.pair import Pair
 from eagle3chat.engine.tensor_file import read_header
+from eagle3chat.engine.torch_device import pick_device
 from eagle3chat.engine.torch_target import Precision, Target
 from eagle3chat.engine.torch_weights import Checkpoint
 from eagle3chat.train.conversations import Conversation, Line, conversations, read_lines, split
@@ -71,9 +72,10 @@ def make_draft(job: Job, display: Display) -> Path:
     bundle = open_bundle(job.bundle)
     start, given = _start(job, bundle), None if job.data is None else read_lines(job.data)
     begun = claim(job, bundle.manifest)
-    torch.set_num_threads(1 if job.workers > 1 else torch.get_num_threads())
+    if job.workers > 1:
+        torch.set_num_threads(1)  # each worker computes on its own thread
     data = _data(job, bundle, given, display)
-    dtype = DTYPES[job.dtype]
+    dtype, device = DTYPES[job.dtype], pick_device(job.device)
     checkpoint = Checkpoint(bundle.target_files)
     rows = read_target_rows(bundle.manifest.target, checkpoint, dtype)
     vocabulary = choose(data.learned, job.vocabulary, bundle.manifest.target.vocab_size)
@@ -82,8 +84,8 @@ def make_draft(job: Job, display: Display) -> Path:
         f"{len(data.learned)} conversations to learn from, {len(data.held_out)} held out; the draft vocabulary of"
         f" {len(vocabulary.target_ids)} covers {vocabulary.coverage:.2%} of the replies' tokens"
     )
-    store = _features(job, bundle, checkpoint, learned, data, display, told=not begun)
-    trainer = _trainer(job, bundle, learned, rows, store, data)
+    store = _features(job, bundle, checkpoint, learned, data, device, display, told=not begun)
+    trainer = _trainer(job, bundle, learned, rows, store, data, device)
     try:
         journal = Journal(job.work / JOURNAL)
         if trainer.load():
@@ -165,20 +167,30 @@ def _sampled(job: Job, pair: Pair, asked: Sequence[Line] | None, display: Displa
 
 
 def _features(
-    job: Job, bundle: Bundle, checkpoint: Checkpoint, learned: Learned, data: Data, display: Display, *, told: bool
+    job: Job,
+    bundle: Bundle,
+    checkpoint: Checkpoint,
+    learned: Learned,
+    data: Data,
+    device: torch.device,
+    display: Display,
+    *,
+    told: bool,
 ) -> Store:
     """The store, filled; what the run needs is said before."""
     everything = (*data.held_out, *data.learned)
     tokens, replies = sum(len(c.ids) for c in everything), sum(len(c.reply) for c in everything)
     target = bundle.manifest.target
-    needs = estimate(target, learned.config, tokens, replies, job.recipe.depth, _speed(DTYPES[job.dtype]) * job.workers)
+    needs = estimate(
+        target, learned.config, tokens, replies, job.recipe.depth, _speed(DTYPES[job.dtype], device) * job.workers
+    )
     if told:
         display.line(needs.text(None if job.minutes or job.until else job.epochs))
     store = Store(job.work / FEATURES)
     needs.check(job.work, store.nbytes)
     if all(conversation in store for conversation in everything):
         return store
-    precision = Precision(DTYPES[job.dtype], False, torch.device("cpu"))
+    precision = Precision(DTYPES[job.dtype], False, device)
     length = max(len(c.ids) for c in everything)
     opened = Target(target, checkpoint, learned.config.taps, length, precision, lambda share: None)
 
@@ -189,22 +201,25 @@ def _features(
     return store
 
 
-def _speed(dtype: torch.dtype) -> float:
-    """Operations a second of a large product on this process's threads."""
-    a, b = torch.ones(512, 512, dtype=dtype), torch.ones(512, 512, dtype=dtype)
+def _speed(dtype: torch.dtype, device: torch.device) -> float:
+    """Operations a second of a large product there."""
+    a, b = (torch.ones(512, 512, dtype=dtype, device=device) for _ in range(2))
     count, started = 0, time.perf_counter()
     while (gone := time.perf_counter() - started) < 0.05:
-        a @ b
+        (a @ b)[0, 0].item()
         count += 1
     return count * 2 * 512**3 / gone
 
 
-def _trainer(job: Job, bundle: Bundle, learned: Learned, rows: TargetRows, store: Store, data: Data) -> Trainer:
+def _trainer(
+    job: Job, bundle: Bundle, learned: Learned, rows: TargetRows, store: Store, data: Data, device: torch.device
+) -> Trainer:
     target = bundle.manifest.target
     draft_ids = torch.full((target.vocab_size,), -1)
     draft_ids[learned.target_ids] = torch.arange(len(learned.target_ids))
-    targets = SoftTargets(rows.head[learned.target_ids], draft_ids, job.recipe.hard, target.logit_softcap)
-    head = Head(learned.config, rows.embedding, max(len(c.ids) for c in data.learned + data.held_out) + 8)
+    said = rows.head[learned.target_ids].to(device)
+    targets = SoftTargets(said, draft_ids.to(device), job.recipe.hard, target.logit_softcap)
+    head = Head(learned.config, rows.embedding.to(device), max(len(c.ids) for c in data.learned + data.held_out) + 8)
     until = job.until or (time.time() + 60.0 * job.minutes if job.minutes else 0.0)
     an_epoch = sum(1 for _ in batches(data.learned, job.recipe.seed, 0, job.recipe.batch_tokens))
     limit = Limit(until=until) if until else Limit(updates=max(1, math.ceil(job.epochs * an_epoch)))

@@ -78,8 +78,8 @@ def slopes(outs: Sequence[Tensor], head: Tensor, part: Part, targets: SoftTarget
     """
     depth, count = len(outs), outs[0].shape[0]
     made = [torch.zeros_like(out) for out in outs]
-    grad = torch.zeros(head.shape, dtype=torch.float32)
-    losses = torch.zeros(depth)
+    grad = torch.zeros(head.shape, dtype=torch.float32, device=head.device)
+    losses = torch.zeros(depth, device=head.device)
     for first in range(0, count, ROWS):
         end = min(first + ROWS, count)
         reach = min(end + depth - 1, count)  # the target's rows that these anchors' chains learn from

@@ -78,7 +78,8 @@ class Trainer:
         self.config, self.target_ids = learned.config, learned.target_ids
         self.head, self.targets, self.recipe, self.limit = head, targets, recipe, limit
         self._store, self._conversations, self._directory = store, tuple(conversations), directory
-        self.masters = {name: value.clone().requires_grad_() for name, value in learned.weights.items()}
+        device = head.embedding.device
+        self.masters = {name: value.clone().to(device).requires_grad_() for name, value in learned.weights.items()}
         self._optimiser = torch.optim.AdamW(
             self.masters.values(), lr=recipe.learning_rate, betas=recipe.betas, weight_decay=0.0, fused=True
         )
@@ -126,8 +127,8 @@ class Trainer:
         for value in self.masters.values():
             value.grad = torch.zeros_like(value) if value.grad is None else value.grad.zero_()
         for part_losses, part_counts, gradients in self._pool.map(lambda part: self._gradients(working, part), parts):
-            losses += part_losses
-            counts += part_counts
+            losses += part_losses.cpu()
+            counts += part_counts.cpu()
             for name, gradient in gradients.items():
                 self.masters[name].grad.add_(gradient, alpha=1.0 / tokens)
         length = torch.nn.utils.clip_grad_norm_(list(self.masters.values()), self.recipe.clip)
@@ -158,7 +159,7 @@ class Trainer:
         self, working: Mapping[str, Tensor], conversations: Sequence[Conversation]
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Sums of losses and counts by step, and the gradients' sums."""
-        part = join(self._features(conversations), self.recipe.depth)
+        part = join(self._features(conversations), self.recipe.depth, self.head.embedding.device)
         outs = self.head(working, part, self.recipe.depth)
         made = slopes([out.detach() for out in outs], working[HEAD].detach(), part, self.targets, self.recipe.weights)
         trunk = {name: value for name, value in working.items() if name != HEAD}
@@ -184,7 +185,7 @@ class Trainer:
         file = self._directory / CHECKPOINT
         if not file.is_file():
             return False
-        state = torch.load(file, weights_only=True)
+        state = torch.load(file, map_location="cpu", weights_only=True)
         with torch.no_grad():
             for name, value in self.masters.items():
                 value.copy_(state["weights"][name])

@@ -154,7 +154,7 @@ def save(learned: Learned, directory: Path, target: TargetConfig, facts: Mapping
     mask[ids] = True
     tensors = {"d2t": ids - torch.arange(len(ids))}
     for name, value in learned.weights.items():
-        tensors[name.replace("layers.0.", "midlayer.")] = value.detach().to(torch.bfloat16)
+        tensors[name.replace("layers.0.", "midlayer.")] = value.detach().to("cpu", torch.bfloat16)
     write_tensors(
         directory / TENSORS,
         [_lazy(name, value) for name, value in {**tensors, "t2d": mask}.items()],
