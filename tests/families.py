@@ -228,6 +228,34 @@ def family_checkpoint(
     return path
 
 
+def mxfp4_experts(path: Path, powers: tuple[int, int], seed: int = 0) -> dict[tuple[int, str], tuple[Any, Any]]:
+    """Put random MXFP4 experts in the place of a gpt_oss checkpoint's dense ones, as published ones have them.
+
+    Args:
+        powers: The scales' codes are drawn from these, the latter excluded; 127 is 1.
+
+    Returns:
+        (layer, "gate_up_proj" or "down_proj") to blocks [E, N, K / 32, 16] and scales [E, N, K / 32], torch uint8.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors, config = load_file(path / "model.safetensors"), json.loads((path / "config.json").read_text())
+    rng, made = np.random.default_rng(seed), {}
+    for name in sorted(name for name in tensors if name.endswith((".gate_up_proj", ".down_proj"))):
+        count, columns, rows = tensors.pop(name).shape
+        shape = (count, rows, columns // 32)
+        blocks = torch.from_numpy(rng.integers(0, 256, (*shape, 16), np.uint8))
+        scales = torch.from_numpy(rng.integers(*powers, shape, np.uint8))
+        tensors |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+        made[int(name.split(".")[2]), name.rsplit(".", 1)[1]] = blocks, scales
+    save_file(tensors, path / "model.safetensors")
+    kept = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": kept}
+    (path / "config.json").write_text(json.dumps(config))
+    return made
+
+
 def true_logits(path: Path, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
     """transformers' logits [M, V] of tokens [M], eager attention, float32, without a cache.
 

@@ -127,11 +127,12 @@ class TargetConfig:
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """MLX affine: w = scales * u + biases, groups along K. `overrides` by module path."""
+    """MLX affine: w = scales * u + biases, groups along K; `overrides` by module path. Or MXFP4, see layout.py."""
 
     group_size: int = 32
     bits: int = 4
     overrides: tuple[tuple[str, int, int], ...] = ()  # (module path, group_size, bits)
+    mxfp4: tuple[str, ...] = ()  # module paths of this other form
 
 
 @dataclass(frozen=True, slots=True)

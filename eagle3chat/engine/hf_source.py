@@ -1,6 +1,6 @@
 """A Hugging Face directory as a target: config.json, safetensors (one file or shards), tokenizer.json.
 
-Dense F32, F16 and BF16, or the MLX affine layout, both unchanged. Other quantisations are refused by name.
+Dense F32, F16 and BF16, the MLX affine layout or MXFP4, all unchanged. Other quantisations are refused by name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from eagle3chat.engine.errors import BundleError, CheckpointError
 from eagle3chat.engine.hf_config import read_json, read_target_config, target_config_json, text_config, whole
 from eagle3chat.engine.hf_experts import with_stacks
 from eagle3chat.engine.hf_names import text_name, unused
-from eagle3chat.engine.layout import group_and_bits, problem_in_target, quantizable
+from eagle3chat.engine.layout import MXFP4_BITS, MXFP4_GROUP, group_and_bits, problem_in_target, quantizable
 from eagle3chat.engine.tensor_file import LazyTensor, TensorInfo
 
 _REWRITTEN = """
@@ -37,6 +37,8 @@ _REWRITTEN = """
     """
 REWRITTEN = frozenset(_REWRITTEN.split())
 """Keys of config.json that are written anew or left out."""
+MODES = ("affine", "mxfp4")
+"""Quantisations of MLX programs."""
 OTHER = "Use a dense checkpoint, or one in MLX's affine layout."
 
 
@@ -100,41 +102,49 @@ def _stored(path: Path) -> dict[str, TensorInfo]:
 
 
 def _quantization(values: Mapping[str, Any], config: TargetConfig, where: str) -> Quantization | None:
-    """The MLX quantisation that the config declares; other kinds are refused but for gpt-oss's experts in MXFP4."""
+    """What the config declares: MLX affine or MXFP4, or gpt-oss's experts in MXFP4; other kinds are refused."""
     declared = values.get("quantization") or values.get("quantization_config")
     if declared is None:
         return None
     method = declared.get("quant_method")
     mode = declared.get("mode", "affine")
     if method == "mxfp4" and config.experts is not None and config.experts.kind == "gpt_oss":
-        return None
-    if method is not None or mode != "affine":
+        return Quantization(MXFP4_GROUP, MXFP4_BITS)
+    if method is not None or mode not in MODES:
         raise CheckpointError(f"{where}: the quantisation {method or mode!r} is not known.", OTHER)
     group, bits = whole(declared, "group_size", where), whole(declared, "bits", where)
     overrides = []
     for module, entry in declared.items():
         if isinstance(entry, dict):
-            if entry.get("mode", "affine") != "affine":
-                raise CheckpointError(f"{where}: the quantisation {entry['mode']!r} is not known.", OTHER)
+            own = entry.get("mode", "affine")
+            if own not in MODES:
+                raise CheckpointError(f"{where}: the quantisation {own!r} is not known.", OTHER)
             numbers = whole(entry, "group_size", where, group), whole(entry, "bits", where, bits)
-            if text_name(module):
+            if text_name(module) and own == "affine":
                 overrides.append((text_name(module), *numbers))
     return Quantization(group_size=group, bits=bits, overrides=tuple(overrides))
 
 
 def _completed(quantization: Quantization, stored: Mapping[str, LazyTensor], widths: Mapping[str, int]) -> Quantization:
-    """With the modules that have another form than the config declares: it is in their shapes."""
+    """With the modules that have another form than the config declares: it is in their shapes, and scales of 8 bits
+    without biases are MXFP4's."""
+    mxfp4 = [
+        module
+        for module in widths
+        if f"{module}.biases" not in stored and getattr(stored.get(f"{module}.scales"), "dtype", "") == "U8"
+    ]
     overrides = {path: (group, bits) for path, group, bits in quantization.overrides}
     for module, columns in widths.items():
         weight, scales = stored.get(f"{module}.weight"), stored.get(f"{module}.scales")
-        if weight is None or scales is None or module in overrides:
+        if weight is None or scales is None or module in overrides or module in mxfp4:
             continue
         if min(len(weight.shape), len(scales.shape)) < 2 or 0 in (*weight.shape, *scales.shape):
             continue
         form = columns // scales.shape[-1], weight.shape[-1] * 32 // columns
         if form != group_and_bits(quantization, module):
             overrides[module] = form
-    return replace(quantization, overrides=tuple((path, *form) for path, form in overrides.items()))
+    pairs = tuple((path, *form) for path, form in overrides.items() if path not in mxfp4)
+    return replace(quantization, overrides=pairs, mxfp4=tuple(mxfp4))
 
 
 def _words(path: Path) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """Which tensors a bundle's target and draft consist of: names, shapes and types, from the configs alone.
 
 Target names are Hugging Face's; a quantised module X has X.weight U32 [N, K*bits/32], X.scales and X.biases
-[N, K/g] (MLX affine, first column in the lowest bits). Draft names are canonical (`draft_tensors`).
+[N, K/g] (MLX affine, first column in the lowest bits), or in MXFP4 X.weight U32 [N, K/8] and X.scales U8 [N, K/32]:
+codes are 4-bit floats (E2M1), scales 2 ** (s - 127) (OCP Microscaling Formats 1.0). Stacks of experts have [E, N, ..].
+Draft names are canonical (`draft_tensors`).
 Knows no files: it judges (dtype, shape) by name.
 """
 
@@ -17,6 +19,7 @@ Shape = tuple[int, ...]
 DENSE = ("F32", "F16", "BF16")
 BITS = (2, 3, 4, 5, 6, 8)
 GROUPS = (32, 64, 128)
+MXFP4_GROUP, MXFP4_BITS = 32, 4
 TARGET_IDS = "target_ids"
 DRAFT_EMBEDDING = "embed_tokens.weight"
 
@@ -197,6 +200,8 @@ def _problem_in_module(
         return _problem(tensors, weight, shape, DENSE)
     if quantization is None:
         return f"the tensor {module}.scales is quantised, but no quantisation is declared"
+    if module in quantization.mxfp4:
+        return _problem_in_mxfp4(tensors, module, shape)
     group, bits = group_and_bits(quantization, module)
     if bits not in BITS or group not in GROUPS:
         return f"{module} is quantised to {bits} bits in groups of {group}, which is not a known form"
@@ -207,6 +212,19 @@ def _problem_in_module(
         _problem(tensors, weight, (*rows, columns * bits // 32), ("U32",))
         or _problem(tensors, f"{module}.scales", groups, DENSE)
         or _problem(tensors, f"{module}.biases", groups, DENSE)
+    )
+
+
+def _problem_in_mxfp4(tensors: Mapping[str, Described], module: str, shape: Shape) -> str:
+    rows, columns = shape[:-1], shape[-1]
+    if columns % MXFP4_GROUP:
+        return f"{module} has {columns} columns, which groups of {MXFP4_GROUP} do not divide"
+    if f"{module}.biases" in tensors:
+        return f"the tensor {module}.biases does not belong to MXFP4"
+    words = (*rows, columns * MXFP4_BITS // 32)
+    groups = (*rows, columns // MXFP4_GROUP)
+    return _problem(tensors, f"{module}.weight", words, ("U32",)) or _problem(
+        tensors, f"{module}.scales", groups, ("U8",)
     )
 
 

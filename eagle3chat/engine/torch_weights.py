@@ -61,6 +61,27 @@ class Affine:
 
 
 Weight = Tensor | Affine
+FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""E2M1 without its sign, by code (OCP Microscaling Formats 1.0); code + 8 is the negative."""
+
+
+def mxfp4(words: Tensor, scales: Tensor) -> Tensor:
+    """bfloat16 [.., K] of MXFP4: words U32 [.., K / 8], the first column in the lowest bits, scales U8 [.., K / 32].
+
+    Exact: a code has two significant bits, and a scale is a power of two.
+    """
+    codes = torch.tensor([*FP4, *(-value for value in FP4)])
+    pairs = torch.stack((codes.repeat(16), codes.repeat_interleave(16)), -1).bfloat16()  # of each byte
+    powers = torch.tensor([2.0 ** (power - 127) for power in range(256)], dtype=torch.float64).bfloat16()
+    made = torch.empty(*scales.shape, 32, dtype=torch.bfloat16)
+    rows = made.view(-1, scales.shape[-1], 32)
+    data = words.view(torch.uint8).view(len(rows), -1)
+    flat = scales.reshape(len(rows), -1)
+    for start in range(0, len(rows), 4096):  # an index is eight bytes for two weights
+        part = slice(start, start + 4096)
+        opened = pairs[data[part].long()].view(-1, *rows.shape[1:])
+        torch.mul(opened, powers[flat[part].long()][..., None], out=rows[part])
+    return made.view(*scales.shape[:-1], -1)
 
 
 def dense(weight: Weight) -> Tensor:
@@ -112,12 +133,14 @@ class Checkpoint:
         return value
 
     def weight(self, module: str, rows: int, columns: int) -> Weight:
-        """The weight [rows, columns] of a module, quantised when it has scales.
+        """The weight [rows, columns] of a module, quantised when it has scales; MXFP4 becomes bfloat16, exactly.
 
         Width and group follow from the shapes, since `columns` is known.
         """
         if f"{module}.scales" not in self._where:
             return self.tensor(f"{module}.weight", rows, columns)
+        if self._is_mxfp4(module):
+            return self._opened(module, (rows,), columns)
         return Affine(*self._affine(module, (rows,), columns))
 
     def stack(self, module: str, count: int, rows: int, columns: int) -> Tensor | list[Affine]:
@@ -125,8 +148,18 @@ class Checkpoint:
         quantised, each on its own."""
         if f"{module}.scales" not in self._where:
             return self.tensor(f"{module}.weight", count, rows, columns)
+        if self._is_mxfp4(module):
+            return self._opened(module, (count, rows), columns)
         words, scales, biases, bits, group = self._affine(module, (count, rows), columns)
         return [Affine(*parts, bits, group) for parts in zip(words, scales, biases, strict=True)]
+
+    def _is_mxfp4(self, module: str) -> bool:
+        return f"{module}.biases" not in self._where and self.tensor(f"{module}.scales").dtype == torch.uint8
+
+    def _opened(self, module: str, rows: tuple[int, ...], columns: int) -> Tensor:
+        """An MXFP4 weight as bfloat16 [*rows, columns]."""
+        words = self.tensor(f"{module}.weight", *rows, columns // 8)
+        return mxfp4(words, self.tensor(f"{module}.scales", *rows, columns // 32))
 
     def _affine(self, module: str, rows: tuple[int, ...], columns: int) -> tuple[Tensor, Tensor, Tensor, int, int]:
         """Words, scales, biases, bits and group of a quantised module."""

@@ -157,7 +157,7 @@ def test_rope_precedence(config: dict[str, Any], rope: Rope) -> None:
         ({"rms_norm_eps": -1.0}, r"rms_norm_eps is -1\.0, not a number above 0"),
         ({"vocab_size": 200}, r"embed_tokens\.weight has the shape \[320, 64\], not \[200, 64\]"),
         ({"quantization_config": {"quant_method": "awq", "bits": 4}}, r"the quantisation 'awq' is not known"),
-        ({"quantization": {"mode": "mxfp4", "bits": 4}}, r"the quantisation 'mxfp4' is not known"),
+        ({"quantization": {"mode": "nvfp4", "bits": 4}}, r"the quantisation 'nvfp4' is not known"),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(tmp_path: Path, config: dict[str, Any], what: str) -> None:

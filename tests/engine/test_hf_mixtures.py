@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from families import CONFIGS, MIXTURES, family_checkpoint
+from families import CONFIGS, MIXTURES, family_checkpoint, mxfp4_experts
 from safetensors.numpy import load_file, save_file
 from tiny import quantize
 
@@ -118,32 +119,43 @@ def test_quantised_stacks_are_taken_as_they_are(family: str, tmp_path: Path) -> 
         open_target(path)
 
 
-def test_gpt_oss_in_mxfp4_becomes_dense(tmp_path: Path) -> None:
+def test_gpt_oss_in_mxfp4_stays_so(tmp_path: Path) -> None:
     path = family_checkpoint(tmp_path, "gpt_oss")
-    tensors = load_file(path / "model.safetensors")
-    rng = np.random.default_rng(0)
-    for index in range(4):
-        for part, rows in (("gate_up_proj", 128), ("down_proj", 64)):
-            name = f"model.layers.{index}.mlp.experts.{part}"
-            del tensors[name]
-            tensors[f"{name}_blocks"] = rng.integers(0, 256, (8, rows, 2, 16), np.uint8)
-            tensors[f"{name}_scales"] = rng.integers(120, 124, (8, rows, 2), np.uint8)
-    save_file(tensors, path / "model.safetensors")
-    values = json.loads((path / "config.json").read_text())
-    declared = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
-    (path / "config.json").write_text(json.dumps(values | {"quantization_config": declared}))
+    packed = mxfp4_experts(path, (120, 124))
     source = open_target(path)
-    assert source.quantization is None
+    stacks = tuple(module for module, *_ in expert_stacks(source.config))
+    assert source.quantization == Quantization(32, 4, mxfp4=stacks)
     assert "quantization_config" not in source.config_json
-    tensor = next(t for t in source.tensors if t.name == "model.layers.3.mlp.experts.up_proj.weight")
-    assert (tensor.dtype, tensor.shape) == ("BF16", (8, 64, 64))
-    # Row 1 of expert 0 is row 3 of the stack: codes low half first, times 2 ** (scale - 127).
-    block = tensors["model.layers.3.mlp.experts.gate_up_proj_blocks"][0, 3, 0, 0]
-    power = int(tensors["model.layers.3.mlp.experts.gate_up_proj_scales"][0, 3, 0]) - 127
-    table = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
-    wanted = [(-1) ** (code >> 3) * table[code & 7] * 2.0**power for code in (int(block) & 15, int(block) >> 4)]
-    row = np.frombuffer(tensor.read(), "<u2").reshape(8, 64, 64)[0, 1, :2]
-    assert (row.astype(np.uint32) << 16).view(np.float32).tolist() == wanted
+    assert source.config_json["quantization"][stacks[0]] == {"group_size": 32, "bits": 4, "mode": "mxfp4"}
+    tensors = {tensor.name: tensor for tensor in source.tensors}
+    words, scales = (tensors[f"model.layers.3.mlp.experts.up_proj.{part}"] for part in ("weight", "scales"))
+    assert (words.dtype, words.shape, scales.dtype, scales.shape) == ("U32", (8, 64, 8), "U8", (8, 64, 2))
+    blocks, powers = packed[3, "gate_up_proj"]
+    assert words.read() == blocks[:, 1::2].numpy().tobytes()
+    assert scales.read() == powers[:, 1::2].numpy().tobytes()
+
+
+def test_the_bundle_of_mxfp4_is_read_again(tmp_path: Path) -> None:
+    """As an MLX directory has it: modes by module, matrices beside experts."""
+    path = family_checkpoint(tmp_path, "gpt_oss")
+    mxfp4_experts(path, (120, 124))
+    export_bundle(path, None, tmp_path / "bundle")
+    source = open_target(path)
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(tmp_path / "bundle" / "target" / name, path / name)
+    again = open_target(path)
+    assert again.quantization == source.quantization
+    assert {tensor.name for tensor in again.tensors} == {tensor.name for tensor in source.tensors}
+    tensors = load_file(path / "model.safetensors")
+    name = "model.layers.2.mlp.experts.up_proj.scales"
+    save_file(tensors | {name: tensors[name][..., :1].copy()}, path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=rf"the tensor {name} has the shape \[8, 64, 1\], not \[8, 64, 2\]"):
+        open_target(path)
+    values = json.loads((path / "config.json").read_text())
+    values["quantization"]["mode"] = "nvfp4"
+    (path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match="the quantisation 'nvfp4' is not known"):
+        open_target(path)
 
 
 def test_mxfp4_of_another_family_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import MIXTURES, family_checkpoint, true_module
+from families import MIXTURES, family_checkpoint, mxfp4_experts, true_module
 from safetensors.torch import load_file, save_file
 from tiny import quantize
 from torch import Tensor
@@ -21,7 +20,7 @@ from eagle3chat.engine.expert_layout import expert_stacks
 from eagle3chat.engine.hf_experts import with_stacks
 from eagle3chat.engine.tensor_file import LazyTensor, read_header, write_tensors
 from eagle3chat.engine.torch_experts import Mixture, Stack, load_mixture
-from eagle3chat.engine.torch_weights import Checkpoint
+from eagle3chat.engine.torch_weights import Checkpoint, mxfp4
 
 KINDS = {"gpt_oss": "gpt_oss", "gemma4_moe": "gemma4", "qwen3_moe": "qwen3"}
 AT = "model.layers.1"
@@ -218,21 +217,16 @@ def test_mxfp4_is_opened_exactly(tmp_path: Path) -> None:
 
     path = family_checkpoint(tmp_path, "gpt_oss")
     config = _config(path, "gpt_oss")
-    tensors = load_file(path / "model.safetensors")
-    rng = np.random.default_rng(5)
-    truth = {}
-    for index, (part, rows) in itertools.product(range(4), (("gate_up_proj", 128), ("down_proj", 64))):
-        name = f"model.layers.{index}.mlp.experts.{part}"
-        tensors.pop(name)
-        blocks = torch.from_numpy(rng.integers(0, 256, (8, rows, 2, 16), np.uint8))
-        scales = torch.from_numpy(rng.integers(90, 140, (8, rows, 2), np.uint8))
-        tensors |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
-        truth[index, part] = convert_moe_packed_tensors(blocks, scales)  # bfloat16 [E, K, N]
-    save_file(tensors, path / "model.safetensors")
-    made = load_file(_stacked(path, config))
+    truth = mxfp4_experts(path, (1, 250))
+    checkpoint = Checkpoint([_stacked(path, config)])
     at = f"{AT}.mlp.experts"
-    assert made[f"{at}.gate_proj.weight"].dtype == torch.bfloat16
-    assert torch.equal(made[f"{at}.gate_proj.weight"], truth[1, "gate_up_proj"][..., ::2].mT)
-    assert torch.equal(made[f"{at}.up_proj.weight"], truth[1, "gate_up_proj"][..., 1::2].mT)
-    assert torch.equal(made[f"{at}.down_proj.weight"], truth[1, "down_proj"].mT)
-    assert f"{at}.gate_up_proj_blocks" not in made
+    both = convert_moe_packed_tensors(*truth[1, "gate_up_proj"])  # bfloat16 [E, K, N]
+    assert torch.equal(checkpoint.stack(f"{at}.gate_proj", 8, 64, 64), both[..., ::2].mT)
+    assert torch.equal(checkpoint.stack(f"{at}.up_proj", 8, 64, 64), both[..., 1::2].mT)
+    down = convert_moe_packed_tensors(*truth[1, "down_proj"])
+    assert torch.equal(checkpoint.stack(f"{at}.down_proj", 8, 64, 64), down.mT)
+    assert f"{at}.gate_up_proj_blocks" not in checkpoint
+    words, scales = checkpoint.tensor(f"{at}.down_proj.weight"), checkpoint.tensor(f"{at}.down_proj.scales")
+    assert torch.equal(mxfp4(words[3], scales[3]), down.mT[3])
+    long = mxfp4(words.repeat(20, 1, 1).view(-1, 8), scales.repeat(20, 1, 1).view(-1, 2))
+    assert torch.equal(long.view(20, 8, 64, 64)[19], down.mT)  # in more than one step

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import FAMILIES, VOCAB, family_checkpoint, true_logits
+from families import FAMILIES, VOCAB, family_checkpoint, mxfp4_experts, true_logits
 from safetensors.numpy import load_file, save_file
 from tiny import quantize
 
@@ -148,6 +148,21 @@ def test_mlx_affine_checkpoints_are_read(family: str, tmp_path: Path) -> None:
     rough = logits(backend._target, PROMPT, [60])
     assert (rough - wanted).std() / wanted.std() < 0.1
     assert backend.memory_bytes < 0.7 * target.nbytes
+
+
+def test_gpt_oss_in_mxfp4_is_exact(tmp_path: Path) -> None:
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    path = family_checkpoint(tmp_path, "gpt_oss")
+    dense = load_file(path / "model.safetensors")
+    values = (path / "config.json").read_text()
+    for (layer, part), packed in mxfp4_experts(path, (124, 126)).items():
+        dense[f"model.layers.{layer}.mlp.experts.{part}"] = convert_moe_packed_tensors(*packed).float().numpy()
+    target = opened(path)
+    save_file(dense, path / "model.safetensors")
+    (path / "config.json").write_text(values)
+    wanted = true_logits(path, PROMPT)
+    assert np.abs(logits(target, PROMPT, [30, 1, 5, 24]) - wanted).max() < 1e-4
 
 
 def test_a_base_model_norm_offset_is_exact_in_low_precision() -> None:
