@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from contract_game import Bench
@@ -14,8 +16,9 @@ NEEDS = {"torch": ("torch",), "mlx": ("mlx", "mlx_lm")}
 
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """Bundles, references and open pairs."""
-    made = Bench(tmp_path_factory.mktemp("contract"))
+    """Bundles, references and open pairs. Where a directory is named, bundles stay there for the next run."""
+    kept = os.environ.get("EAGLE3CHAT_CONTRACT_BUNDLES")
+    made = Bench(Path(kept) if kept else tmp_path_factory.mktemp("contract"))
     yield made
     made.close()
 

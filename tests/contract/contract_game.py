@@ -47,7 +47,9 @@ class Bench:
         """A family's bundle, with the draft dialect that goes with it or another."""
         key = family, dialect or PAIRS[family]
         if key not in self.bundles:
-            self.bundles[key] = make_pair(self.directory / f"{len(self.bundles)}", *key)
+            place = self.directory / " ".join(key)
+            made = (place / "bundle" / "draft" / "model.safetensors").is_file()
+            self.bundles[key] = place / "bundle" if made else make_pair(place, *key)
         return self.bundles[key]
 
     def open(self, kind: str, path: Path, context: int | None = None) -> Pair:
