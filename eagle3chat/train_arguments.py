@@ -27,6 +27,7 @@ def add_train(parser: Any) -> None:
     group.add_argument("--batch-tokens", metavar="N", type=int, help="reply tokens of an update (default: 2048)")
     group.add_argument("--depth", metavar="N", type=int, help="longest chain that is trained for (default: 4)")
     group.add_argument("--hard", metavar="X", type=float, help="weight of the target's best token (default: 0.3)")
+    group.add_argument("--few-bits", metavar="X", type=float, help="share of the run, at its end, in 4 bits")
     group.add_argument("--held-out", metavar="X", type=float, help="share of the prompts (default: 0.03)")
     group.add_argument(
         "--checkpoint-seconds", dest="pace", metavar="N", type=float, help="between two, each measured (default: 300)"

@@ -58,7 +58,7 @@ def read_job(args: argparse.Namespace, output: Path) -> Job:
     Raises:
         Eagle3Error: A flag is out of range, or the target cannot be made a bundle.
     """
-    recipe = _given(args, Recipe(), "learning_rate", "batch_tokens", "depth", "hard", "seed")
+    recipe = _given(args, Recipe(), "learning_rate", "batch_tokens", "depth", "hard", "few_bits", "seed")
     names = ("conversations", "vocabulary", "taps", "held_out", "epochs", "minutes", "workers", "pace", "device")
     job = Job(bundle=Path(), output=output, workers=_cores(), recipe=recipe)
     job = _given(args, job, *names)

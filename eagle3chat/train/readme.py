@@ -61,13 +61,14 @@ def _data(story: Story) -> str:
 
 def _recipe(story: Story) -> str:
     r = story.recipe
+    bits = f" In its last {r.few_bits:.0%} head and MLP were computed with as 4 bits keep them." if r.few_bits else ""
     begun = f"the draft {story.start}" if story.start else "the target's last layer, final norm and head rows"
     return (
         f"## Recipe\n\nBegun as {begun}. Training-time test of {r.depth} steps, weights"
         f" {', '.join(f'{w:.3g}' for w in r.weights)}; soft targets over the draft vocabulary, the best token counting"
         f" {r.hard:g} more; loss on reply tokens. AdamW {r.learning_rate:g}, betas {r.betas[0]:g} and {r.betas[1]:g},"
         f" cosine to 0, gradient clipped at {r.clip:g}, about {r.batch_tokens} reply tokens an update:"
-        f" {story.updates} updates, {story.epochs:.1f} epochs, {story.minutes:.0f} minutes. Seed {r.seed}."
+        f" {story.updates} updates, {story.epochs:.1f} epochs, {story.minutes:.0f} minutes. Seed {r.seed}.{bits}"
     )
 
 

@@ -25,6 +25,7 @@ class Recipe:
     clip: float = 0.5  # the gradient's longest length
     batch_tokens: int = 2048  # reply tokens of an update, about
     part_tokens: int = 512  # reply tokens that are computed at once, about
+    few_bits: float = 0.0  # share of the run, at its end, that computes with head and MLP as they are in 4 bits
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -32,6 +33,8 @@ class Recipe:
             raise TrainError(f"A draft cannot be trained for {self.depth} steps.", "Use 1 or more.")
         if not 0.0 < self.learning_rate < 1.0:
             raise TrainError(f"A learning rate of {self.learning_rate} is out of range.", "Use one such as 8e-4.")
+        if not 0.0 <= self.few_bits <= 1.0:
+            raise TrainError(f"A share of {self.few_bits:g} is out of range.", "Use --few-bits 0.3 or alike.")
         if self.batch_tokens < 1 or self.part_tokens < 1:
             raise TrainError("An update needs at least one token.", "Use --batch-tokens 2048.")
 

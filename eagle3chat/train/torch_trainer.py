@@ -25,6 +25,7 @@ from eagle3chat.train.recipe import Recipe
 from eagle3chat.train.torch_features import Features, Store
 from eagle3chat.train.torch_head import HEAD, Head, join
 from eagle3chat.train.torch_loss import SoftTargets, slopes
+from eagle3chat.train.torch_rounding import Rounding
 from eagle3chat.train.torch_weights_file import Learned
 
 CHECKPOINT = "checkpoint.pt"
@@ -84,6 +85,7 @@ class Trainer:
             self.masters.values(), lr=recipe.learning_rate, betas=recipe.betas, weight_decay=0.0, fused=True
         )
         self.updates = self.epoch = self._place = 0
+        self._rounding = Rounding(head.embedding.dtype)
         self._began = time.time()
         self._reading = threading.Lock()
         self._pool = ThreadPoolExecutor(workers)
@@ -95,9 +97,11 @@ class Trainer:
 
     @property
     def working(self) -> dict[str, Tensor]:
-        """The weights in the dtype that is computed in."""
-        dtype = self.head.embedding.dtype
-        return {name: value.detach().to(dtype) for name, value in self.masters.items()}
+        """The weights in the dtype that is computed in, at the end of a run as few bits keep them."""
+        masters = {name: value.detach() for name, value in self.masters.items()}
+        if self.share < 1.0 - self.recipe.few_bits or not self.recipe.few_bits:
+            return {name: value.to(self.head.embedding.dtype) for name, value in masters.items()}
+        return self._rounding(masters, self.updates)
 
     @property
     def share(self) -> float:
