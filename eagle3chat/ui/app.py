@@ -15,7 +15,7 @@ from functools import partial
 from typing import ClassVar
 
 from textual.app import App, ComposeResult, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.screen import ModalScreen, Screen
 from textual.timer import Timer
 from textual.widgets import TextArea
@@ -25,15 +25,17 @@ from eagle3chat.engine.requests import Controls, PairOptions
 from eagle3chat.engine.worker import DecodeWorker
 from eagle3chat.transcript import Transcript
 from eagle3chat.transcript_codec import Conversation as Past
+from eagle3chat.ui.bindings import CHAT_KEYS
 from eagle3chat.ui.chat import Chat
 from eagle3chat.ui.commands import COMMANDS, Call, changed, checked_chain, is_command, parse, with_auto
-from eagle3chat.ui.figures import number, plural
+from eagle3chat.ui.figures import plural
 from eagle3chat.ui.glyphs import pick_glyphs
 from eagle3chat.ui.host import Host
 from eagle3chat.ui.link import Link, WorkerFactory
 from eagle3chat.ui.messages import Submitted, Woken
 from eagle3chat.ui.record import Record
 from eagle3chat.ui.screens.help import Help
+from eagle3chat.ui.screens.inspector import Inspector
 from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
 from eagle3chat.ui.widgets.stage import Stage
 
@@ -68,23 +70,7 @@ class ChatApp(App[int]):
     ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-narrow"), (81, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-short"), (20, "-tall")]  # noqa: RUF012
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "stop", "Stop", id="chat.stop", priority=True),
-        Binding("ctrl+c", "interrupt", "Copy, stop, clear, leave", id="chat.interrupt", priority=True),
-        Binding("ctrl+q", "quit", "Leave", id="chat.quit", priority=True),
-        Binding("f1", "help", "Help", id="chat.help", priority=True),
-        Binding("f3", "marks", "Marks", id="chat.marks", priority=True),
-        Binding("f5", "restart", "Restart the worker", id="chat.restart", priority=True),
-        Binding("f7", "auto", "Chain that finds its length", id="chat.chain.auto", priority=True),
-        Binding("f8", "chain(-1)", "Shorter chain", id="chat.chain.shorter", priority=True),
-        Binding("f9", "chain(1)", "Longer chain", id="chat.chain.longer", priority=True),
-        Binding("ctrl+g", "temperature(-1)", "Cooler", id="chat.temperature.down", priority=True),
-        Binding("ctrl+t", "temperature(1)", "Warmer", id="chat.temperature.up", priority=True),
-        Binding("pageup", "page(-1)", "Page up", id="chat.page.up", priority=True),
-        Binding("pagedown", "page(1)", "Page down", id="chat.page.down", priority=True),
-        Binding("ctrl+home", "edge(-1)", "First turn", id="chat.start", priority=True),
-        Binding("ctrl+end", "edge(1)", "Last turn", id="chat.end", priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = list(CHAT_KEYS)
 
     def __init__(
         self,
@@ -133,6 +119,7 @@ class ChatApp(App[int]):
                 asyncio.get_running_loop().add_signal_handler(sign, self.exit, None, code)
         if self._past is not None:
             await self.stage.conversation.add_past(self._past)
+            self.chat.recall(self._past)
         self._timer = self.set_interval(self._flush_seconds, self._wake, pause=True)
         self.stage.prompt.area.focus()
         self.run_worker(self.link.start(), group="worker", name="start")
@@ -180,13 +167,25 @@ class ChatApp(App[int]):
                 self.stage.keys.tell("The system message holds from the next message on.")
             case "new":
                 await self.host.renew()
-            case "marks" | "restart" | "help" | "quit":
+            case "marks" | "inspect" | "restart" | "help" | "quit":
                 await self.run_action(call.command.name)
 
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        chat_only = ("stop", "interrupt", "help", "marks", "restart", "chain", "auto", "temperature", "page", "edge")
+        chat_only = (
+            "stop",
+            "interrupt",
+            "help",
+            "marks",
+            "inspect",
+            "restart",
+            "chain",
+            "auto",
+            "temperature",
+            "page",
+            "edge",
+        )
         return not (action in chat_only and isinstance(self.screen, ModalScreen))
 
     def action_stop(self) -> None:
@@ -219,6 +218,12 @@ class ChatApp(App[int]):
         """Show keys, commands and meanings."""
         self.push_screen(Help(self.glyphs))
 
+    def action_inspect(self) -> None:
+        """Step through the rounds of the replies so far."""
+        if not self.chat.rounds:
+            return self.stage.keys.tell("There are no rounds to inspect yet.")
+        self.push_screen(Inspector(self.chat.rounds, self.glyphs))
+
     def action_marks(self) -> None:
         """The next way of marking tokens in the reply."""
         self._marks = MARKS[(MARKS.index(self._marks) + 1) % len(MARKS)]
@@ -237,9 +242,8 @@ class ChatApp(App[int]):
     def action_chain(self, step: int) -> None:
         """A longer or shorter chain."""
         try:
-            now = self.chat.chain
-            chain = checked_chain(max(0, now + step), self.chat.info)
-            if chain == now and not self.chat.controls.auto:
+            chain = checked_chain(max(0, self.chat.chain + step), self.chat.info)
+            if chain == self.chat.chain and not self.chat.controls.auto:
                 raise SettingError("The chain is off already.", "F9 makes it longer.")
         except SettingError as error:
             self.stage.keys.tell(str(error), error=True)
@@ -250,14 +254,10 @@ class ChatApp(App[int]):
         """A chain that finds its own length; pressed again, the length that it has stays."""
         controls = self.chat.controls
         try:
-            now = with_auto(controls, self.chat.info)
+            found = replace(controls, chain=self.chat.chain, auto=False)
+            self.host.set_controls(found if controls.auto else with_auto(controls, self.chat.info))
         except SettingError as error:
             self.stage.keys.tell(str(error), error=True)
-            return
-        if controls.auto:
-            now = replace(controls, chain=self.chat.chain, auto=False)
-        self.host.set_controls(now)
-        self.stage.keys.tell("The chain finds its own length." if now.auto else f"The chain stays at {now.chain}.")
 
     def action_temperature(self, step: int) -> None:
         """A higher or lower temperature, by 0.1."""
@@ -265,7 +265,7 @@ class ChatApp(App[int]):
         temperature = max(0.0, round(sampling.temperature + step / 10, 1))
         self.host.set_controls(replace(self.chat.controls, sampling=replace(sampling, temperature=temperature)))
         if temperature == 0:
-            self.stage.keys.tell(f"temperature {number(temperature)}: the most probable token every time")
+            self.stage.keys.tell("temperature 0: the most probable token every time")
 
     def action_page(self, direction: int) -> None:
         """Scroll the conversation by a page."""

@@ -9,6 +9,8 @@ from typing import Literal
 
 from eagle3chat.engine.events import Finished, Info, Prefill, Round
 from eagle3chat.engine.requests import Controls, Message, Say
+from eagle3chat.transcript_codec import Conversation as Past
+from eagle3chat.transcript_codec import Reply as PastReply
 from eagle3chat.ui.tally import Tally
 
 Phase = Literal["loading", "idle", "replying", "down"]
@@ -70,6 +72,7 @@ class Chat:
         self.max_new_tokens = max_new_tokens
         self.system = system
         self.messages = list(messages)
+        self.rounds: list[list[Round]] = []  # of each reply that has any, for the inspector
         self.phase: Phase = "loading"
         self.info: Info | None = None
         self.queue: deque[str] = deque()  # messages that wait for the worker
@@ -91,6 +94,10 @@ class Chat:
         head = (Message("system", self.system),) if self.system else ()
         return Say(head + tuple(self.messages), self.controls, self.max_new_tokens)
 
+    def recall(self, past: Past) -> None:
+        """The rounds of a conversation that goes on."""
+        self.rounds += [list(turn.rounds) for turn in past.turns if isinstance(turn, PastReply) and turn.rounds]
+
     def prefilled(self, event: Prefill) -> None:
         """The prompt is in the cache as far as this."""
         self.used = event.done
@@ -98,7 +105,10 @@ class Chat:
     def add(self, round_: Round) -> None:
         """A round of the reply."""
         assert self.reply is not None
+        if not self.reply.token_ids:
+            self.rounds.append([])
         self.reply.add(round_)
+        self.rounds[-1].append(round_)
         self._last_chain = round_.chain
         self.used = round_.position + round_.emitted
 
@@ -120,6 +130,7 @@ class Chat:
     def renew(self) -> None:
         """Begin a new conversation; a seed that nobody asked for is drawn anew."""
         self.messages.clear()
+        self.rounds.clear()
         self.queue.clear()
         self.used = 0
         if not self.keep_seed:

@@ -30,6 +30,7 @@ COMMANDS = (
     Command("seed", "N", "Seed of the noise; the same seed gives the same reply"),
     Command("system", "TEXT", "System message from the next message on; empty removes it"),
     Command("marks", "", "Marks of token kinds in the reply: full, subtle, off", "F3"),
+    Command("inspect", "", "Step through the rounds of a reply", "F4"),
     Command("new", "", "Begin a new conversation"),
     Command("restart", "", "Start the worker again; the conversation stays", "F5"),
     Command("help", "", "Keys, commands, and what the figures mean", "F1"),

@@ -80,3 +80,9 @@ def test_failed(snap_compare):
 
 def test_help(snap_compare):
     assert picture(snap_compare, (120, 56), [], keys=("f1",))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_inspector(snap_compare, size):
+    theme = "light" if size == "narrow" else "dark"
+    assert picture(snap_compare, SIZES[size], REPLY, theme=theme, keys=("f4", "left", "left", "left"))

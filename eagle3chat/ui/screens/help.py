@@ -25,6 +25,7 @@ KEYS = (
     ("F8 / F9", "chain shorter / longer, from the next round on"),
     ("ctrl+g / ctrl+t", "temperature down / up by 0.1, from the next round on"),
     ("F3", "marks in the reply: full, subtle, off"),
+    ("F4", "inspect the rounds of a reply: each drafted token, its probabilities, what the target considered"),
     ("F5", "start the worker again; the conversation stays"),
     ("PgUp, PgDn, ctrl+home, ctrl+end", "scroll the conversation"),
     ("up, down", "earlier messages, on the first and last line of the prompt"),

@@ -17,11 +17,12 @@ IDLE = (
     ("ctrl+g/ctrl+t", "temperature -/+", 1),
     ("F7-F9", "chain", 5),
     ("F3", "marks", 3),
+    ("F4", "inspect", 2),
     ("ctrl+q", "quit", 6),
     ("F1", "help", 7),
     ("ctrl+p", "commands", 4),
 )
-REPLYING = (*IDLE[:3], ("Esc", "stop", 9), *IDLE[4:])
+REPLYING = (*IDLE[:4], ("Esc", "stop", 9), *IDLE[5:])
 
 
 class Keys(Line):

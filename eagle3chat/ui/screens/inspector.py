@@ -1,0 +1,150 @@
+"""The round inspector: steps through the rounds of a reply, a live one too, which it follows at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from eagle3chat.engine.events import Round
+from eagle3chat.ui.glyphs import Glyphs
+from eagle3chat.ui.inspection import find, page
+from eagle3chat.ui.widgets.line import first_fitting
+
+LOOK_SECONDS = 0.125  # between two looks at a live reply: at most 8 pages a second
+HINTS = (
+    "left/right round   home/end first, last   up/down reply   / find, n next   Esc close",
+    "left/right round  up/down reply  / find  Esc close",
+    "arrows step  / find  Esc close",
+)
+
+
+class Inspector(ModalScreen[None]):
+    """One round at a time.
+
+    Args:
+        replies: The rounds of each reply of the conversation, oldest first; grows while one streams. Not empty.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,f4,q", "close", "Close", id="inspector.close"),
+        Binding("left,h", "step(-1)", "Round before", id="inspector.back"),
+        Binding("right,l", "step(1)", "Next round", id="inspector.forward"),
+        Binding("home", "edge(-1)", "First round", id="inspector.first"),
+        Binding("end", "edge(1)", "Last round", id="inspector.last"),
+        Binding("up,k", "reply(-1)", "Reply before", id="inspector.reply.before"),
+        Binding("down,j", "reply(1)", "Next reply", id="inspector.reply.next"),
+        Binding("slash", "find", "Find a token", id="inspector.find"),
+        Binding("n", "again", "Find the next", id="inspector.again"),
+    ]
+
+    def __init__(self, replies: Sequence[Sequence[Round]], glyphs: Glyphs) -> None:
+        super().__init__()
+        self._replies = replies
+        self._glyphs = glyphs
+        self._reply = len(replies) - 1
+        self._round = len(replies[-1]) - 1
+        self._follows = True
+        self._wanted = ""
+        self._seen = (0, 0, 0)
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="inspector"):
+            yield Static(id="inspector-page", markup=False)
+        yield Input(placeholder="a word or a part of one", id="inspector-find", select_on_focus=False)
+        yield Static(id="inspector-hint", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).display = False
+        self.set_interval(LOOK_SECONDS, self._look)
+        self._show()
+
+    def on_resize(self) -> None:
+        self._show()
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Reply and round, from 0."""
+        return self._reply, self._round
+
+    def _look(self) -> None:
+        """Follow a live reply; a round that was stepped to stays."""
+        if self._follows:
+            self._reply, self._round = len(self._replies) - 1, len(self._replies[-1]) - 1
+        if self._seen != (self._reply, self._round, len(self._replies[self._reply])):
+            self._show()
+
+    def _show(self) -> None:
+        rounds = self._replies[self._reply]
+        self._seen = (self._reply, self._round, len(rounds))
+        width = max(20, self.query_one("#inspector").scrollable_content_region.width)
+        title = f"reply {self._reply + 1} of {len(self._replies)}"
+        lines = page(rounds, self._round, title, width, self._glyphs)
+        self.query_one("#inspector-page", Static).update(Content("\n").join(lines))
+        hints = [Content.styled(text, "$quiet") for text in HINTS]
+        self.query_one("#inspector-hint", Static).update(first_fitting(hints, width))
+
+    def _go(self, reply: int, round_: int) -> None:
+        self._reply, self._round = reply, round_
+        self._follows = (reply, round_) == (len(self._replies) - 1, len(self._replies[-1]) - 1)
+        self._show()
+
+    def action_close(self) -> None:
+        """Close the search if it is open, else the inspector."""
+        box = self.query_one(Input)
+        if box.display:
+            box.display = False
+            self.set_focus(None)
+        else:
+            self.dismiss()
+
+    def action_step(self, step: int) -> None:
+        """The round before or after; over the edge of a reply into the next one."""
+        reply, round_ = self._reply, self._round + step
+        if round_ < 0 and reply > 0:
+            reply, round_ = reply - 1, len(self._replies[reply - 1]) - 1
+        elif round_ >= len(self._replies[reply]) and reply + 1 < len(self._replies):
+            reply, round_ = reply + 1, 0
+        self._go(reply, max(0, min(round_, len(self._replies[reply]) - 1)))
+
+    def action_edge(self, side: int) -> None:
+        """The first or the last round of the reply."""
+        self._go(self._reply, 0 if side < 0 else len(self._replies[self._reply]) - 1)
+
+    def action_reply(self, step: int) -> None:
+        """The reply before or after."""
+        reply = max(0, min(self._reply + step, len(self._replies) - 1))
+        self._go(reply, 0 if reply != self._reply else self._round)
+
+    def action_find(self) -> None:
+        """Open the search."""
+        box = self.query_one(Input)
+        box.display = True
+        box.value = self._wanted
+        box.focus()
+
+    def action_again(self) -> None:
+        """The next round with what was searched."""
+        if self._wanted:
+            self._find(self._wanted, self._round + 1)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._wanted = event.value
+        self.action_close()
+        if self._wanted:
+            self._find(self._wanted, self._round)
+
+    def _find(self, text: str, start: int) -> None:
+        found = find(self._replies[self._reply], text, start)
+        if found is None:
+            hint = Content.styled(f"no token of this reply holds {text!r}", "$text-error")
+            self.query_one("#inspector-hint", Static).update(hint)
+        else:
+            self._go(self._reply, found)
