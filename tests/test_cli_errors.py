@@ -97,10 +97,24 @@ def test_a_chain_above_the_bundles_is_refused_before_anything_is_loaded(
     def too_late(*args: object, **kwargs: object) -> None:
         raise AssertionError("the pair was opened")
 
-    monkeypatch.setattr("eagle3chat.engine.pair.open_pair", too_late)
+    monkeypatch.setattr("eagle3chat.engine.pair_check.open_checked", too_late)
     model = ("--model", str(tiny_bundle(tmp_path)))
     assert "63" in complaint(capsys, "run", "--prompt", "x", "--chain", "63", *model)
     assert "63" in complaint(capsys, "bench", "--chains", "0,63", *model)
+
+
+@pytest.mark.parametrize("context", [(), ("--context", "40")])
+def test_a_prompt_above_the_context_is_refused_before_anything_is_loaded(
+    context: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_late(*args: object, **kwargs: object) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr("eagle3chat.engine.pair._open_backend", too_late)
+    argv = ("run", "--model", str(tiny_bundle(tmp_path, max_seq_len=60)), *context, "--prompt", "long " * 60)
+    assert f"the context holds {context[1] if context else 60}." in complaint(capsys, *argv)
+    with pytest.raises(AssertionError, match="weights were read"):
+        main(("run", "--model", str(tmp_path / "bundle"), *context, "--raw-prompt", "--prompt", "short"))
 
 
 def test_the_builtin_pair_that_cannot_be_made_is_told(

@@ -98,6 +98,8 @@ def _open_bundle_pair(options: PairOptions, report: Progress, first: Say | None)
         raise BundleError("--model", "no bundle was named", "Give a bundle directory.")
     report("checking the bundle", 0.0)
     bundle = open_bundle(Path(options.bundle))
+    if options.taps is not None:
+        bundle = _with_taps(bundle, options.taps)
     longest = bundle.manifest.max_seq_len
     if options.context is not None and options.context > longest:
         raise SettingError(
@@ -131,6 +133,13 @@ def _open_bundle_pair(options: PairOptions, report: Progress, first: Say | None)
         memory_bytes=opened.memory_bytes,
     )
     return Pair(backend, codec, template, stops, bos_id, info)
+
+
+def _with_taps(bundle: Bundle, taps: tuple[int, ...]) -> Bundle:
+    manifest = bundle.manifest
+    assert manifest.draft is not None and len(taps) == len(manifest.draft.taps)
+    draft = dataclasses.replace(manifest.draft, taps=taps)
+    return dataclasses.replace(bundle, manifest=dataclasses.replace(manifest, draft=draft))
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,10 @@ def main(fd: int, log_path: str) -> None:
 
 def open_session(options: PairOptions, progress: Progress) -> tuple[Info, Decoder]:
     """Open the pair and a session on it."""
-    from eagle3chat.engine.pair import open_pair
+    from eagle3chat.engine.pair_check import open_checked
     from eagle3chat.engine.session import Session
 
-    pair = open_pair(options, progress)
+    pair = open_checked(options, progress)
     return pair.info, Session(pair)
 
 
