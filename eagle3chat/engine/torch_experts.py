@@ -219,12 +219,15 @@ def _stack(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Stack:
-    """The matrices of `parts`, stacked along N for each expert; `bias` is [E, N]."""
-    if not all(isinstance(part, Tensor) for part in parts) or device.type == "cpu":
-        made = []
-        for expert, own in enumerate(zip(*parts, strict=True)):
-            added = None if bias is None else bias[expert]
-            made.append(linear(list(own), int4=int4, dtype=dtype, device=device, bias=added))
-        return Stack(made)
-    whole = torch.cat([part.to(device, dtype) for part in parts], 1)
+    """The matrices of `parts`, stacked along N for each expert; `bias` is [E, N]. Only a CPU keeps them quantised."""
+    if device.type == "cpu":
+        biases = [None] * len(parts[0]) if bias is None else bias
+        rows = zip(zip(*parts, strict=True), biases, strict=True)
+        return Stack([linear(own, int4=int4, dtype=dtype, device=device, bias=added) for own, added in rows])
+    whole = torch.cat([_whole(part, dtype).to(device) for part in parts], 1)
     return Stack.dense(whole, None if bias is None else bias.to(device, dtype))
+
+
+def _whole(part: Tensor | list[Affine], dtype: torch.dtype) -> Tensor:
+    """[E, N, K] of one matrix of every expert, dense."""
+    return part.to(dtype) if isinstance(part, Tensor) else torch.stack([own.dense().to(dtype) for own in part])

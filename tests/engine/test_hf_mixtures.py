@@ -92,6 +92,13 @@ def test_a_bundle_has_its_experts_stacked(family: str, tmp_path: Path) -> None:
     assert read_target_config(found, config.tie_embeddings, "config.json") == config
 
 
+def test_gemma_within_a_model_of_pictures_is_the_same(tmp_path: Path) -> None:
+    flat = open_target(family_checkpoint(tmp_path, "gemma4_moe"))
+    nested = open_target(family_checkpoint(tmp_path / "nested", "gemma4_moe", nested=True))
+    assert nested.config == flat.config
+    assert {t.name: t.read() for t in nested.tensors} == {t.name: t.read() for t in flat.tensors}
+
+
 @pytest.mark.parametrize("family", MIXTURES)
 def test_quantised_stacks_are_taken_as_they_are(family: str, tmp_path: Path) -> None:
     path = family_checkpoint(tmp_path, family)

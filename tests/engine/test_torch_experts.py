@@ -19,8 +19,8 @@ from eagle3chat.engine.errors import BundleError, CheckpointError
 from eagle3chat.engine.expert_layout import expert_stacks
 from eagle3chat.engine.hf_experts import with_stacks
 from eagle3chat.engine.tensor_file import LazyTensor, read_header, write_tensors
-from eagle3chat.engine.torch_experts import Mixture, Stack, load_mixture
-from eagle3chat.engine.torch_weights import Checkpoint, mxfp4
+from eagle3chat.engine.torch_experts import Mixture, Stack, _whole, load_mixture
+from eagle3chat.engine.torch_weights import Affine, Checkpoint, mxfp4
 
 KINDS = {"gpt_oss": "gpt_oss", "gemma4_moe": "gemma4", "qwen3_moe": "qwen3"}
 AT = "model.layers.1"
@@ -124,7 +124,7 @@ def test_gathered_weights_give_the_same_numbers(family: str, tmp_path: Path) -> 
         made = Stack.dense(torch.stack([linear.weight for linear in stack.linears]), bias)
         stack.whole = made.whole
         assert made.nbytes == stack.nbytes
-    mixture.gathers = True
+    mixture.gathers = True  # as on another device than a CPU
     _same(mixture(x), grouped)
     mixture.gate_up.linears = []  # not touched by a pass of few rows
     mixture(x)
@@ -162,6 +162,19 @@ def test_quantised_experts_are_what_their_codes_say(family: str, bits: int, tmp_
     coarse = kept(x.bfloat16()).float()
     assert float((coarse - same(x)).norm() / truth.norm()) < 0.1  # bfloat16, and the kernels' 8-bit activations
     assert kept.nbytes < 0.4 * same.nbytes
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+def test_a_device_of_another_kind_has_dense_stacks(quantised: bool) -> None:
+    """Without one here: the numbers that would be put there."""
+    made = torch.Generator().manual_seed(0)
+    if not quantised:
+        whole = torch.randn(3, 4, 64, generator=made)
+        assert torch.equal(_whole(whole, torch.bfloat16), whole.bfloat16())
+        return
+    parts = [quantize(torch.randn(4, 64, generator=made).numpy(), 4) for _ in range(3)]
+    affine = [Affine(*(torch.from_numpy(part) for part in own), 4, 32) for own in parts]
+    assert torch.equal(_whole(affine, torch.float32), torch.stack([own.dense() for own in affine]))
 
 
 def test_a_misshapen_stack_is_refused_by_name(tmp_path: Path) -> None:
