@@ -33,7 +33,10 @@ class DraftCache:
         return 0 if first is None else int(first[0].shape[2])
 
     def confirm(self, layer: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Write rows [1, kv, M, d] after the confirmed ones, without counting them; gives all up to there."""
+        """Write rows [1, kv, M, d] after the confirmed ones, without counting them; gives all up to there.
+
+        What was drafted is dropped.
+        """
         end = self.rows + keys.shape[2]
         assert end <= self.capacity, (end, self.capacity)
         self._beside[layer] = None
@@ -53,10 +56,9 @@ class DraftCache:
         )
 
     def advance(self, rows: int) -> None:
-        """Count `rows` more rows, already written; what was drafted is dropped."""
+        """Count `rows` more rows, already written."""
         assert self.rows + rows <= self.capacity, (self.rows, rows, self.capacity)
         self.rows += rows
-        self._beside = [None] * len(self.keys)
 
     def keep(self, rows: int) -> None:
         """Drop all rows but the first `rows`."""

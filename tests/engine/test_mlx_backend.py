@@ -13,6 +13,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten
 from reference import Reference, Truth
 from safetensors.numpy import load_file, save_file
 from tiny import tiny_bundle
@@ -272,15 +273,29 @@ def test_a_round_waits_once(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert waits == ["eval", "tolist"]
 
 
-def test_a_round_leaves_no_graph(pair: Path) -> None:
-    """What the next round builds on is evaluated: the memory in use does not grow with the rounds."""
-    backend, tokens = opened(pair), prompt(40)
-    prefilled(backend, tokens)
-    used = []
-    for _ in range(12):
-        play(backend, tokens, 3, WARM)
-        used.append(mx.get_active_memory())
-    assert used[-1] - used[2] < 100_000
+def test_what_a_round_builds_on_is_evaluated(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph that is left behind would hold on to everything before it, and grow."""
+    backend, tokens = opened(pair), prompt(70)
+    evaluated: set[int] = set()
+    original = mx.eval
+
+    def recorded(*trees: object) -> None:
+        evaluated.update(id(array) for _, array in tree_flatten(trees))
+        original(*trees)
+
+    monkeypatch.setattr(mx, "eval", recorded)
+
+    def assert_evaluated(*more: mx.array) -> None:
+        arrays = [*backend._target.cache_arrays(), *backend._head.cache.arrays, *more]
+        assert arrays and {id(array) for array in arrays} <= evaluated
+        evaluated.clear()
+
+    for _ in backend.prefill(tokens, 0):
+        assert_evaluated(*backend._pending.taps)
+    for chain in (3, 0, 0, 2):
+        backend.verify(backend.draft(chain, WARM), WARM)
+        assert_evaluated(backend._verified[0])
+        backend.commit(0, 5)
 
 
 def test_low_precision_is_close_to_float32(tmp_path: Path) -> None:
