@@ -150,7 +150,8 @@ def check_chain(chain: int, pair: Pair) -> None:
     """Raise SettingError when the pair cannot draft that many tokens."""
     longest = pair.backend.max_chain
     if chain > longest:
-        fix = f"Use 0 (plain decoding) to {longest}." if longest else "Use 0: this bundle has no draft."
+        why = pair.info.unavailable or "this bundle has no draft"
+        fix = f"Use 0 (plain decoding) to {longest}." if longest else f"Use 0: {why}."
         raise SettingError(f"A chain of {chain} tokens is above the maximum.", fix)
 
 
