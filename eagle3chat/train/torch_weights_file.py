@@ -21,6 +21,7 @@ from eagle3chat.engine.torch_weights import Checkpoint, dense
 from eagle3chat.train.torch_head import ATTENTION, HEAD, MLP
 
 TYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "I64": torch.int64, "BOOL": torch.bool}
+RIDGE = 1e-3
 CONFIG, TENSORS = "config.json", "model.safetensors"
 
 
@@ -132,14 +133,30 @@ def _copy_layer(weights: dict[str, Tensor], layer: Mapping[str, Tensor]) -> None
 
 
 def with_vocabulary(learned: Learned, target_ids: Tensor, rows: TargetRows) -> Learned:
-    """The same draft with another draft vocabulary: rows that it has are kept, new ones are the target's."""
+    """The same draft with another draft vocabulary: rows that it has are kept.
+
+    New rows are the target's, turned by the linear map that comes nearest to turning the target's rows into the
+    draft's where both are known: as they are they would outshine rows that a draft has made its own.
+    """
     old, weights = learned.target_ids, dict(learned.weights)
     if torch.equal(old, target_ids):
         return learned
     places = torch.searchsorted(old, target_ids).clamp_max(len(old) - 1)
     kept = old[places] == target_ids
-    weights[HEAD] = torch.where(kept[:, None], weights[HEAD][places], rows.head[target_ids].float())
+    new = rows.head[target_ids].float()
+    if learned.config.hidden_size == new.shape[1]:
+        new = new @ _turning(rows.head[old].float(), weights[HEAD])
+    else:
+        new = torch.zeros(len(target_ids), learned.config.hidden_size)
+    weights[HEAD] = torch.where(kept[:, None], weights[HEAD][places], new)
     return Learned(replace(learned.config, draft_vocab_size=len(target_ids)), weights, target_ids)
+
+
+def _turning(x: Tensor, y: Tensor) -> Tensor:
+    """A [H, H] with x @ A near y [N, H], and near the identity where x says little."""
+    square = x.t() @ x
+    ridge = RIDGE * square.diagonal().mean() * torch.eye(len(square))
+    return torch.linalg.solve(square + ridge, x.t() @ y + ridge)
 
 
 def save(learned: Learned, directory: Path, target: TargetConfig, facts: Mapping[str, str]) -> None:
