@@ -80,25 +80,34 @@ class Blocks:
 
 
 def pack(codes: U8, bits: int) -> U32:
-    """Codes [N, K] of 4 or 8 bits as little-endian words [N, K*bits/32], first column in the lowest bits."""
-    assert bits in (4, 8), bits
-    octets = codes if bits == 8 else codes[:, 0::2] | (codes[:, 1::2] << 4)
+    """Codes [N, K] of 2 to 8 bits as little-endian words [N, K*bits/32], first column in the lowest bits."""
+    assert 2 <= bits <= 8, bits
+    if bits == 8:
+        octets = codes
+    elif bits == 4:
+        octets = codes[:, 0::2] | (codes[:, 1::2] << np.uint8(4))
+    else:
+        stream = np.unpackbits(codes[..., None], axis=2, bitorder="little")[:, :, :bits]
+        octets = np.packbits(stream.reshape(len(codes), -1), axis=1, bitorder="little")
     return np.ascontiguousarray(octets).view("<u4")
 
 
 def unpack(words: U32, bits: int) -> U8:
     """The codes [N, K] in words [N, K*bits/32]; the inverse of `pack`."""
-    assert bits in (4, 8), bits
+    assert 2 <= bits <= 8, bits
     octets = np.ascontiguousarray(words).view(np.uint8)
     if bits == 8:
         return octets
+    if bits != 4:
+        stream = np.unpackbits(octets, axis=1, bitorder="little").reshape(len(octets), -1, bits)
+        return np.packbits(stream, axis=2, bitorder="little")[:, :, 0]
     codes = np.empty((octets.shape[0], 2 * octets.shape[1]), np.uint8)
     codes[:, 0::2] = octets & 15
     codes[:, 1::2] = octets >> 4
     return codes
 
 
-def dequantized(words: U32, scales: F16, biases: F16, bits: int) -> F32:
+def dequantized(words: U32, scales: F16 | F32, biases: F16 | F32, bits: int) -> F32:
     """scales * u + biases [N, K], each operation rounded to float32."""
     group = unpack(words, bits).shape[1] // scales.shape[1]
     wide_scales = np.repeat(scales.astype(np.float32), group, axis=1)

@@ -10,7 +10,7 @@ Weights stay where they are until a `LazyTensor` is read. The readers of the for
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ class TargetSource:
     bos_id: int  # -1: none is prepended
     stop_ids: tuple[int, ...]
     files: tuple[Path, ...]  # what it was read from
+    inexact: Mapping[str, str] = field(default_factory=dict)  # modules that stand there dense for want of a form: why
 
 
 @dataclass(frozen=True, slots=True)

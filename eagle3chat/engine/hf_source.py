@@ -13,23 +13,17 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from eagle3chat.engine.bundle import (
-    CHAT_TEMPLATE,
-    CONFIG,
-    INDEX,
-    TOKENIZER,
-    TOKENIZER_CONFIG,
-    read_tensors,
-    tokenizer_size,
-)
+from eagle3chat.engine.affine_source import quantization_of
+from eagle3chat.engine.bundle import CHAT_TEMPLATE, CONFIG, INDEX, TOKENIZER, TOKENIZER_CONFIG, tokenizer_size
 from eagle3chat.engine.checkpoint import TargetSource, stop_ids
 from eagle3chat.engine.config import Quantization, TargetConfig
 from eagle3chat.engine.errors import BundleError, CheckpointError
 from eagle3chat.engine.hf_config import read_json, read_target_config, target_config_json, text_config, whole
 from eagle3chat.engine.hf_experts import with_stacks
 from eagle3chat.engine.hf_names import text_name, unused
+from eagle3chat.engine.hf_weights import OTHER, read_hf_weights
 from eagle3chat.engine.layout import MXFP4_BITS, MXFP4_GROUP, group_and_bits, problem_in_target, quantizable
-from eagle3chat.engine.tensor_file import LazyTensor, TensorInfo
+from eagle3chat.engine.tensor_file import LazyTensor
 
 _REWRITTEN = """
     _sliding_window_pattern layer_types per_layer_config quantization quantization_config rope_local_base_freq
@@ -39,7 +33,6 @@ REWRITTEN = frozenset(_REWRITTEN.split())
 """Keys of config.json that are written anew or left out."""
 MODES = ("affine", "mxfp4")
 """Quantisations of MLX programs."""
-OTHER = "Use a dense checkpoint, or one in MLX's affine layout."
 
 
 def open_hf(path: Path) -> TargetSource:
@@ -51,13 +44,17 @@ def open_hf(path: Path) -> TargetSource:
     """
     config_file = path / CONFIG
     values = read_json(config_file)
-    stored = _stored(path)
+    weights = read_hf_weights(path, values)
+    stored = weights.converted.tensors
     config = read_target_config(values, "lm_head.weight" not in stored, str(config_file))
     left_out = unused(config)
-    stored = {name: info for name, info in stored.items() if not name.startswith(left_out)}
-    quantization = _quantization(values, config, str(config_file))
-    tensors = {name: LazyTensor(name, i.dtype, i.shape, i.read, i.part) for name, i in stored.items()}
-    tensors = with_stacks(tensors, config, str(path))
+    stored = {name: tensor for name, tensor in stored.items() if not name.startswith(left_out)}
+    forms = {m: form for m, form in weights.converted.forms.items() if f"{m}.weight" in stored}
+    if forms or weights.converted.inexact:
+        quantization = quantization_of(forms)
+    else:
+        quantization = _quantization(values, config, str(config_file))
+    tensors = with_stacks(stored, config, str(path))
     if quantization is not None:
         widths = {module: shape[-1] for module, shape in quantizable(config)}
         quantization = _completed(quantization, tensors, widths)
@@ -80,25 +77,9 @@ def open_hf(path: Path) -> TargetSource:
         chat_template=_chat_template(path, words),
         bos_id=_bos_id(data, words),
         stop_ids=_stop_ids(path, (values, text), words, data),
-        files=_files(path, stored),
+        files=_files(path, weights.files),
+        inexact=weights.converted.inexact,
     )
-
-
-def _stored(path: Path) -> dict[str, TensorInfo]:
-    """The text model's tensors, by their names in it."""
-    pickles = sorted(path.glob("*.bin"))
-    if pickles and not any(path.glob("*.safetensors")):
-        raise CheckpointError(
-            f"{pickles[0]} is a pickle, which can run code when it is read.", "Convert the checkpoint to safetensors."
-        )
-    stored: dict[str, TensorInfo] = {}
-    for name, info in read_tensors(path).items():
-        inner = text_name(name)
-        if inner in stored:
-            raise CheckpointError(f"{path}: the tensor {inner} is there under two names.", OTHER)
-        if inner:
-            stored[inner] = info
-    return stored
 
 
 def _quantization(values: Mapping[str, Any], config: TargetConfig, where: str) -> Quantization | None:
@@ -212,7 +193,7 @@ def _stop_ids(
     return stop_ids([*declared, *([] if end is None else [end])], controls)
 
 
-def _files(path: Path, stored: Mapping[str, TensorInfo]) -> tuple[Path, ...]:
+def _files(path: Path, weights: Sequence[Path]) -> tuple[Path, ...]:
     names = (CONFIG, INDEX, TOKENIZER, TOKENIZER_CONFIG, CHAT_TEMPLATE, "generation_config.json")
     small = [path / name for name in names if (path / name).is_file()]
-    return (*small, *sorted({info.path for info in stored.values()}))
+    return (*small, *sorted(weights))
