@@ -12,7 +12,7 @@ mx = pytest.importorskip("mlx.core")
 
 import mlx.nn as nn  # noqa: E402
 import numpy as np  # noqa: E402
-from families import FAMILIES, VOCAB, WINDOW, WINDOWED, true_logits  # noqa: E402
+from families import FAMILIES, VOCAB, WINDOW, WINDOWED, family_checkpoint, mxfp4_experts, true_logits  # noqa: E402
 from mlx.utils import tree_flatten  # noqa: E402
 from mlx_lm.models import llama  # noqa: E402
 from mlx_targets import LFM2, TrimmedStock, bundle_of, counted, family_bundle, ids, opened, own_model  # noqa: E402
@@ -20,6 +20,7 @@ from mlx_targets import LFM2, TrimmedStock, bundle_of, counted, family_bundle, i
 from eagle3chat.engine import mlx_model, mlx_target  # noqa: E402
 from eagle3chat.engine.bundle import open_bundle  # noqa: E402
 from eagle3chat.engine.errors import BackendError  # noqa: E402
+from eagle3chat.engine.export import export_bundle  # noqa: E402
 from eagle3chat.engine.mlx_target import MlxTarget  # noqa: E402
 
 RNG = np.random.default_rng(4)
@@ -206,6 +207,21 @@ def test_quantised_checkpoints(quantization: dict[str, Any], tied: bool, tmp_pat
     x = mx.random.normal((3, 64))
     head = packed.as_linear if tied else model.lm_head
     np.testing.assert_allclose(np.array(target.head(x)), np.array(head(x)), atol=1e-4)
+
+
+def test_gpt_oss_in_mxfp4_is_read_as_it_is(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    path = family_checkpoint(tmp_path, "gpt_oss")
+    dense, values = load_file(path / "model.safetensors"), (path / "config.json").read_text()
+    for (layer, part), packed in mxfp4_experts(path, (124, 126)).items():
+        dense[f"model.layers.{layer}.mlp.experts.{part}"] = convert_moe_packed_tensors(*packed).float().numpy()
+    target = opened(open_bundle(export_bundle(path, None, tmp_path / "bundle")))
+    assert any(weight.dtype == mx.uint32 for _, weight in tree_flatten(target._model.parameters()))
+    save_file(dense, path / "model.safetensors")
+    (path / "config.json").write_text(values)
+    np.testing.assert_allclose(counted(target, TOKENS, [30, 1, 5, 12]), true_logits(path, TOKENS), atol=1e-4)
 
 
 def test_the_embedding_is_raw_and_the_head_without_a_cap(tmp_path: Path) -> None:
