@@ -31,6 +31,7 @@ from eagle3chat.ui.commands import COMMANDS, Call, changed, checked_chain, is_co
 from eagle3chat.ui.figures import plural
 from eagle3chat.ui.glyphs import pick_glyphs
 from eagle3chat.ui.host import Host
+from eagle3chat.ui.input import safe_driver
 from eagle3chat.ui.link import Link, WorkerFactory
 from eagle3chat.ui.messages import Submitted, Woken
 from eagle3chat.ui.record import Record
@@ -87,7 +88,7 @@ class ChatApp(App[int]):
         flush_seconds: float = FLUSH_SECONDS,
         worker_factory: WorkerFactory = DecodeWorker,
     ) -> None:
-        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        super().__init__(driver_class=safe_driver(), ansi_color=True if "NO_COLOR" in os.environ else None)
         self._wanted_theme = pick_theme(theme, os.environ, no_color=self.no_color)
         if marks not in MARKS:
             raise SettingError(f"Marks cannot be {marks!r}.", f"Use {', '.join(MARKS)}.")

@@ -127,3 +127,16 @@ def test_a_signal_in_mid_reply_restores_the_terminal(terminal, sign, code):
     assert MOUSE_OFF in terminal.wrote
     assert SCREEN_BACK in terminal.wrote
     assert b"worker closed" in terminal.wrote
+
+
+def test_a_paste_with_escape_codes_never_sends(terminal):
+    terminal.until("chain 0 to 6")
+    terminal.send(b"\x1b[200~first\x1b[A\rsecond\x1bline\r\x1b\rthird\r\x1b[201~")
+    terminal.until("third")
+    terminal.send(b"raw lines\rwithout marks\r")
+    terminal.until("without marks")
+    terminal.read(0.5)
+    assert "An error with" not in "\n".join(terminal.screen.display)
+    assert any("secondline" in line for line in terminal.screen.display)
+    terminal.send(b"\r")
+    terminal.until("An error with")
