@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from eagle3chat.bench import AUTO, Plan, Run, chain_name, load_cases, measure
@@ -33,8 +34,8 @@ class Machine:
 
     cpu: str
     cores: int  # that this process may use
-    threads: int | None  # of the tensor library; None: it has none
-    torch: str | None
+    threads: int | None  # of torch; None: another library computes
+    library: str | None  # the tensor library and its version; None: there is none
 
 
 def bench(args: argparse.Namespace) -> int:
@@ -48,7 +49,7 @@ def bench(args: argparse.Namespace) -> int:
     # The longest chain is checked against the bundle before it is loaded.
     pair = open_wished(dataclasses.replace(wishes, chain=max(plan.chains)), sys.stderr)
     progress = Progress(sys.stderr, quiet=not sys.stderr.isatty())
-    machine = this_machine()
+    machine = this_machine(pair.info.backend)
     try:
         runs = list(measure(pair, plan, progress))
     finally:
@@ -90,15 +91,15 @@ def read_plan(args: argparse.Namespace, wishes: Wishes) -> Plan:
     )
 
 
-def this_machine() -> Machine:
-    """The processor, and the tensor library where one was loaded; asked before the rounds, in which torch rests."""
-    torch = sys.modules.get("torch")
+def this_machine(backend: str) -> Machine:
+    """The processor, and the library of a backend; asked before the rounds, in which torch rests."""
+    torch = sys.modules.get("torch") if backend == "torch" else None  # mlx-lm may have loaded it as well
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Machine(
         cpu=_cpu_name(),
         cores=cores,
         threads=torch.get_num_threads() if torch is not None else None,
-        torch=str(torch.__version__) if torch is not None else None,
+        library=f"{backend} {version(backend)}" if backend in ("torch", "mlx") else None,
     )
 
 
@@ -113,7 +114,8 @@ def _cpu_name() -> str:
 
 def table(machine: Machine, info: Info, plan: Plan, summaries: tuple[ChainSummary, ...], runs: list[Run]) -> list[str]:
     """The lines for people."""
-    library = f", torch {machine.torch}, {machine.threads} threads" if machine.torch else ""
+    library = f", {machine.library}" if machine.library else ""
+    library += f", {machine.threads} threads" if machine.threads else ""
     sampling = plan.sampling
     draw = "greedy" if sampling.temperature == 0 else f"temperature {sampling.temperature:g}, seed {sampling.seed}"
     draw += "".join(f", {kind} penalty {value:g}" for kind, value in sampling.penalties)
