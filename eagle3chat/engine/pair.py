@@ -50,7 +50,11 @@ class Pair:
 def _prompt_ids(say: Say, codec: Codec, template: Template, bos_id: int) -> list[int]:
     if say.raw:
         return codec.encode([Piece("template", say.messages[-1].content)], bos_id)
-    return codec.encode(template.render(say.messages), bos_id)
+    *before, last = say.messages
+    if last.role != "assistant":
+        return codec.encode(template.render(say.messages), bos_id)
+    begun = Piece("content", last.content) if last.token_ids is None else Piece("ids", ids=last.token_ids)
+    return codec.encode([*template.render(before), begun], bos_id)
 
 
 def check_prompt(tokens: int, capacity: int) -> None:

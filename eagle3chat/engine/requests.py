@@ -82,7 +82,7 @@ class Controls:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Decode a reply to `messages` (the whole conversation, the last one the user's).
+    """Decode a reply to `messages` (the whole conversation, the last one the user's, or a reply to go on with).
 
     `raw`: the content of the last message is the prompt as it is, without a template.
     """

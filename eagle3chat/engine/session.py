@@ -86,7 +86,8 @@ class Session:
             yield Finished("cancelled", "", "", tally.usage())
             return
         limit = self._pair.backend.capacity + 1 - len(prompt)
-        yield from self._decode(tally, min(limit, say.max_new_tokens or limit), say.max_new_tokens)
+        reader = begun_text(say, self._pair)
+        yield from self._decode(tally, reader, min(limit, say.max_new_tokens or limit), say.max_new_tokens)
 
     def _prefill(self, prompt: Sequence[int], keep: int, tally: Tally) -> Iterator[Prefill]:
         """Cache the prompt; at each yield `_committed` is what the caches hold. The backend may keep fewer rows."""
@@ -112,9 +113,8 @@ class Session:
         self._why = plan.why
         return dataclasses.replace(self._controls, chain=plan.chain)
 
-    def _decode(self, tally: Tally, limit: int, asked: int | None) -> Iterator[Round | Finished]:
+    def _decode(self, tally: Tally, reader: ReplyText, limit: int, asked: int | None) -> Iterator[Round | Finished]:
         pair = self._pair
-        reader = ReplyText(pair.codec, pair.stops)
         text, stop = "", ""
 
         def cut(offered: tuple[int, ...]) -> tuple[int, bool]:
@@ -138,6 +138,15 @@ class Session:
             elif self._cancelled:
                 yield Finished("cancelled", "", reader.rest(), tally.usage())
                 return
+
+
+def begun_text(say: Say, pair: Pair) -> ReplyText:
+    """The text of a reply, as far as the request has it: half a character or half a stop string goes on."""
+    reader = ReplyText(pair.codec, pair.stops)
+    last = say.messages[-1]
+    if last.role == "assistant" and last.token_ids and reader.take(last.token_ids).ended:
+        return ReplyText(pair.codec, pair.stops)
+    return reader
 
 
 def learn(chain: Chain, step: Step) -> None:

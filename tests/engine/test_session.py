@@ -156,6 +156,23 @@ def test_a_cancelled_reply_keeps_its_held_back_text() -> None:
     assert text == session._pair.codec.decode(session.committed[len(prompt) :])
 
 
+@pytest.mark.parametrize("stop_strings", [(), ("zzz", " and never")])
+def test_a_reply_that_goes_on_is_the_reply_that_was_never_stopped(stop_strings: tuple[str, ...]) -> None:
+    whole, whole_ids, _, _ = reply_of(Session(pair(stop_strings=stop_strings)), ask("Hello", limit=40))
+    for limit in (1, 7, 22):
+        session = Session(pair(stop_strings=stop_strings))
+        _, ids, _, rounds = reply_of(session, ask("Hello", limit=limit))
+        begun = Message("assistant", "".join(r.text for r in rounds), ids)
+        say = Say((Message("user", "Hello"), begun), Controls(3, WARM), 40 - limit)
+        rest, rest_ids, finished, more = reply_of(session, say)
+        assert (ids + rest_ids) == whole_ids
+        assert begun.content + rest == whole
+        assert more[0].position == rounds[-1].position + rounds[-1].emitted
+        assert finished.usage.reused_tokens > 0 or limit == 1
+    text_only = Say((Message("user", "Hello"), Message("assistant", "Well, ")), Controls(3, WARM), 5)
+    assert reply_of(Session(pair()), text_only)[2].usage.prompt_tokens > 1
+
+
 def test_a_stop_string_ends_text_and_ids_together() -> None:
     session = Session(pair(stop_strings=(" would have said",)))
     text, ids, finished, rounds = reply_of(session, ask("x", sampling=Sampling(), limit=None))
