@@ -97,6 +97,25 @@ def test_quiet_leaves_stderr_empty(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == ""
 
 
+def test_a_check_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "--check", "--quiet", "--max-new-tokens", "3")
+    assert code == 0
+    assert err.startswith("a pass of 4 rows beside 4 passes of one: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("temperature", ["0", "0.9"])
+def test_penalties_change_the_reply_and_the_chain_does_not(
+    temperature: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--temperature", temperature, "--seed", "2", "--max-new-tokens", "150", "--quiet")
+    penalties = ("--repetition-penalty", "1.3", "--presence-penalty", "2", "--frequency-penalty", "2")
+    plain = run(capsys, *flags, "--chain", "0")[1]
+    replies = {run(capsys, *flags, *penalties, "--chain", chain)[1] for chain in ("0", "2", "5")}
+    assert len(replies) == 1
+    assert replies != {plain}
+
+
 def test_the_trace_has_a_line_a_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rounds.jsonl"
     _, out, _ = run(capsys, "--json", "--trace", str(file), "--max-new-tokens", "25")

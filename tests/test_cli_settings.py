@@ -128,6 +128,11 @@ def test_penalties_of_flags_and_file(tmp_path: Path) -> None:
         wishes_of("", "--repetition-penalty", "0", directory=tmp_path)
 
 
+def test_a_check_is_asked_for(tmp_path: Path) -> None:
+    assert wishes_of("", "--check", directory=tmp_path).options.check
+    assert not wishes_of("", directory=tmp_path).options.check
+
+
 def test_stops_as_the_reference_has_them(tmp_path: Path) -> None:
     plain = wishes_of("", directory=tmp_path).options
     assert (plain.stop_ids, plain.stop_tokens, plain.stop_strings, plain.bos_id) == (None, None, (), None)

@@ -45,6 +45,14 @@ async def test_speculation_is_always_told():
         assert driver.worker.said[0].controls.chain == 0
 
 
+async def test_what_the_pair_says_about_itself_is_told():
+    told = replace(INFO, checks=("rows are alike",), warnings=("The taps are one off.",))
+    async with running((120, 30), start=[Ready(told)]) as driver:
+        assert driver.line_with("rows are alike") and driver.line_with("The taps are one off.")
+    async with running((120, 30)) as driver:
+        assert not any("alike" in line for line in driver.lines())
+
+
 async def test_a_chain_above_the_maximum_is_told_when_the_pair_opens():
     async with running(controls=replace(CONTROLS, chain=9)) as driver:
         assert "longest chain of this draft is 6" in driver.notice
