@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -53,8 +54,8 @@ def pick_dtype(name: str, manifest: Manifest, device: torch.device) -> str:
         raise BackendError(
             f"The target {manifest.name} has no 4-bit weights, so int4 is not possible.", "Use --dtype bfloat16."
         )
-    if name == "int4" and device.type != "cpu":
-        raise BackendError("int4 runs on the CPU only.", "Use --dtype bfloat16, or --device cpu.")
+    if name == "int4" and device.type != "cpu" and find_spec("triton") is None:
+        raise BackendError("int4 on a GPU needs triton.", "Use --dtype bfloat16, or install triton.")
     return name
 
 

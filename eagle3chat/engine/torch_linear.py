@@ -7,7 +7,7 @@ pass on a CPU is bound by the number of small operations. Knows no model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -138,6 +138,19 @@ def few_bits(weight: Tensor, bias: Tensor | None, *, bits: int = 8, wide: bool =
     return Int8(weight, None if bias is None else bias.to(torch.bfloat16))
 
 
+def _on_gpu(parts: Sequence[Weight], bias: Tensor | None, device: torch.device) -> Callable[[Tensor], Tensor] | None:
+    """Quantised weights, stacked, for the GPU's kernel; None where their forms differ or it does not take them."""
+    from eagle3chat.kernels.triton_linear import GROUPS, TritonLinear
+
+    alike = [part for part in parts if isinstance(part, Affine) and part.bits in (4, 8) and part.group in GROUPS]
+    if len(alike) < len(parts) or len({(part.bits, part.group) for part in alike}) > 1:
+        return None
+    words = torch.cat([part.words.view(torch.int32) for part in alike]).to(device)
+    scales, biases = (torch.cat([getattr(part, name) for part in alike]).to(device) for name in ("scales", "biases"))
+    added = None if bias is None else bias.to(device)
+    return TritonLinear(words, scales, biases, bits=alike[0].bits, group=alike[0].group, bias=added)
+
+
 def linear(
     parts: Sequence[Weight],
     *,
@@ -160,8 +173,10 @@ def linear(
     made = packed(parts, bias, wide) if int4 and device.type == "cpu" and dtype == torch.bfloat16 else None
     if made is not None:
         return made
+    if int4 and device.type == "cuda" and (on_gpu := _on_gpu(parts, bias, device)) is not None:
+        return on_gpu
     bias = None if bias is None else bias.to(device, dtype)
-    if int4 and Int4.fits(parts):
+    if int4 and device.type == "cpu" and Int4.fits(parts):
         codes = torch.cat([part.codes() for part in parts])
         scales = torch.cat([part.scales.float() for part in parts])
         return Int4(codes, scales, torch.cat([part.biases.float() for part in parts]), parts[0].group, bias)

@@ -1,0 +1,131 @@
+"""Products of few rows with a quantised weight on a GPU: one read of the codes serves all rows.
+
+The packed layout is read as it lies in a bundle (MLX affine): words of 32 bits, the first column in the lowest bits,
+and a scale and a bias for each group of columns. A weight is dequantised in registers, rounded to the rows' dtype as
+a dense one would be, and multiplied with float32 sums. Rows are padded to ROWS, so a row's sum does not depend on how
+many rows a call has. The twin is `twin`. With TRITON_INTERPRET=1 it runs on a CPU, for tests. Knows no model.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS = 16  # rows of a call at most; a tensor core's least
+BLOCK_N, BLOCK_K = 32, 128  # outputs and columns that a program works on at once
+GROUPS = (32, 64, 128)
+
+
+@triton.jit
+def _product(
+    x,
+    words,
+    scales,
+    biases,
+    y,
+    added,
+    rows,
+    outputs,
+    columns,
+    BITS: tl.constexpr,
+    GROUP: tl.constexpr,
+    HAS_ADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """y [rows, outputs] = x [rows, columns] @ w^T (+ added): a program for each BLOCK_N outputs."""
+    EACH: tl.constexpr = 32 // BITS  # codes of a word
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    m = tl.arange(0, ROWS)
+    k = tl.arange(0, BLOCK_K)
+    word = tl.arange(0, BLOCK_K // EACH)
+    group = tl.arange(0, BLOCK_K // GROUP)
+    shift = tl.arange(0, EACH) * BITS
+    real = n < outputs
+    acc = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
+    for start in range(0, columns, BLOCK_K):
+        inside = start + k < columns
+        rows_in = tl.load(
+            x + m[:, None] * columns + start + k[None, :], mask=(m < rows)[:, None] & inside[None, :], other=0.0
+        )
+        at = n[None, :] * (columns // EACH) + start // EACH + word[:, None]
+        packed = tl.load(words + at, mask=real[None, :] & (start + word * EACH < columns)[:, None], other=0)
+        codes = (packed[:, None, :] >> shift[None, :, None]) & ((1 << BITS) - 1)
+        codes = tl.reshape(codes, (BLOCK_K // GROUP, GROUP, BLOCK_N)).to(tl.float32)
+        at = n[None, :] * (columns // GROUP) + start // GROUP + group[:, None]
+        known = real[None, :] & (start + group * GROUP < columns)[:, None]
+        scale = tl.load(scales + at, mask=known, other=0.0)
+        bias = tl.load(biases + at, mask=known, other=0.0)
+        weight = codes * scale[:, None, :] + bias[:, None, :]
+        weight = tl.reshape(weight, (BLOCK_K, BLOCK_N)).to(rows_in.dtype)
+        acc += tl.dot(rows_in, weight, input_precision="ieee")
+    if HAS_ADDED:
+        acc += tl.load(added + n, mask=real, other=0.0)[None, :]
+    tl.store(
+        y + m[:, None] * outputs + n[None, :], acc.to(y.dtype.element_ty), mask=(m < rows)[:, None] & real[None, :]
+    )
+
+
+class TritonLinear:
+    """x @ w.T (+ bias) for a quantised w, on the device of its words.
+
+    Args:
+        words: Int32 [N, K * bits / 32], the first column in the lowest bits.
+        scales, biases: [N, K / group], any float dtype: w = scales * code + biases.
+        bits: 4 or 8.
+        group: 32, 64 or 128; divides K.
+        bias: [N] or None.
+    """
+
+    def __init__(
+        self, words: Tensor, scales: Tensor, biases: Tensor, *, bits: int, group: int, bias: Tensor | None = None
+    ) -> None:
+        assert bits in (4, 8) and group in GROUPS and words.dtype == torch.int32
+        self.words = words.contiguous()
+        self.scales, self.biases = scales.float().contiguous(), biases.float().contiguous()
+        self.bits, self.group = bits, group
+        self.rows, self.columns = words.shape[0], words.shape[1] * 32 // bits
+        self.bias = None if bias is None else bias.float().contiguous()
+        self.nbytes = self.words.nbytes + self.scales.nbytes + self.biases.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [M, K] in float32 or bfloat16 -> [M, N]; more than ROWS rows go through a dense weight of the call."""
+        if x.shape[0] > ROWS:
+            y = torch.nn.functional.linear(x, self.dense().to(x.dtype))
+            return y if self.bias is None else y + self.bias.to(x.dtype)
+        x = x.contiguous()
+        y = x.new_empty(x.shape[0], self.rows)
+        _product[(triton.cdiv(self.rows, BLOCK_N),)](
+            x,
+            self.words,
+            self.scales,
+            self.biases,
+            y,
+            self.scales if self.bias is None else self.bias,
+            x.shape[0],
+            self.rows,
+            self.columns,
+            BITS=self.bits,
+            GROUP=self.group,
+            HAS_ADDED=self.bias is not None,
+            ROWS=ROWS,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+        )
+        return y
+
+    def dense(self) -> Tensor:
+        """Float32 [N, K]."""
+        places = torch.arange(0, 32, self.bits, dtype=torch.int32, device=self.words.device)
+        codes = (self.words[..., None] >> places) & (2**self.bits - 1)
+        grouped = codes.view(self.rows, -1, self.group).float()
+        return (grouped * self.scales[..., None] + self.biases[..., None]).view(self.rows, self.columns)
+
+
+def twin(linear: TritonLinear, x: Tensor) -> Tensor:
+    """What `TritonLinear` computes, in float64 after the weight's rounding to x's dtype: [M, N]."""
+    y = x.double() @ linear.dense().to(x.dtype).double().t()
+    return y if linear.bias is None else y + linear.bias.double()
