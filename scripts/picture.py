@@ -3,6 +3,7 @@
 python scripts/picture.py                         from the scripted pair, the same on every machine
 python scripts/picture.py CHAT.jsonl              from a transcript: its last reply and what was asked
 options: --output docs/screen.svg  --size 104x34  --theme dark|light  --share 0.47 (of the reply)
+         --keys f4,left,left (pressed at the end: the round inspector)
 """
 
 from __future__ import annotations
@@ -106,8 +107,10 @@ def from_transcript(path: Path) -> Recording:
     return Recording(info, reply.controls, asked, reply.rounds)
 
 
-async def draw(recording: Recording, size: tuple[int, int], theme: str, share: float) -> str:
-    """The screen, as SVG, when that share of the reply has come."""
+async def draw(
+    recording: Recording, size: tuple[int, int], theme: str, share: float, keys: tuple[str, ...] = ()
+) -> str:
+    """The screen, as SVG, when that share of the reply has come and the keys were pressed."""
     replays: list[Replay] = []
 
     def factory(options: PairOptions, on_event: Callable[[Event], None]) -> Replay:
@@ -127,6 +130,7 @@ async def draw(recording: Recording, size: tuple[int, int], theme: str, share: f
             await app.host.wake()
             await pilot.pause()
         await app.stage.flush(all_parts=True)
+        await pilot.press(*keys)
         await pilot.pause()
         svg = app.export_screenshot(title="eagle3chat")
     return re.sub(
@@ -142,10 +146,12 @@ def main() -> None:
     parser.add_argument("--size", default="104x34")
     parser.add_argument("--theme", default="dark")
     parser.add_argument("--share", type=float, default=0.47)
+    parser.add_argument("--keys", default="")
     args = parser.parse_args()
     recording = from_transcript(args.transcript) if args.transcript else from_scripted()
     width, _, height = args.size.partition("x")
-    svg = asyncio.run(draw(recording, (int(width), int(height)), args.theme, args.share))
+    keys = tuple(key for key in args.keys.split(",") if key)
+    svg = asyncio.run(draw(recording, (int(width), int(height)), args.theme, args.share, keys))
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(svg, encoding="utf-8")
 

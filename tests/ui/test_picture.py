@@ -30,6 +30,8 @@ async def test_the_scripted_pair_draws_the_same_picture_twice(picture):
     svg = await picture.draw(first, (90, 26), "dark", 0.3)
     assert svg == await picture.draw(second, (90, 26), "dark", 0.3)
     assert "speculative" in svg
+    inspected = await picture.draw(first, (90, 26), "dark", 0.3, ("f4", "left"))
+    assert "considered" in inspected and "considered" not in svg
     assert "@font-face" not in svg
     assert "http://" not in svg.replace("http://www.w3.org/2000/svg", "")
 
