@@ -16,7 +16,7 @@ from eagle3chat.engine.backend import Verdict
 from eagle3chat.engine.bundle import Bundle
 from eagle3chat.engine.mlx_choice import judge, read
 from eagle3chat.engine.mlx_device import DTYPES, is_gpu, pick_device, pick_dtype, spare_compiler
-from eagle3chat.engine.mlx_draft import DraftHead
+from eagle3chat.engine.mlx_draft import DENSE, Bits, DraftHead
 from eagle3chat.engine.mlx_noise import Noise
 from eagle3chat.engine.mlx_penalty import Said, penalised
 from eagle3chat.engine.mlx_proposal import MlxDraft, Pending, propose
@@ -73,7 +73,9 @@ class MlxBackend:
             if manifest.draft is not None and bundle.draft_file is not None:
                 if self._target.can_rollback:
                     report("loading the draft", 0.9)
-                    self._head = DraftHead(manifest.draft, bundle.draft_file, self._target, self._capacity, form)
+                    # Its weights are read at every proposal, so bytes cost more than the little acceptance.
+                    bits = Bits(most=8, few=4) if self._dtype == "int4" else DENSE
+                    self._head = DraftHead(manifest.draft, bundle.draft_file, self._target, self._capacity, form, bits)
                 else:
                     self._unavailable = "the target keeps a state that cannot go back to an earlier token"
             self._noise = Noise(manifest.target.vocab_size, fused=is_gpu(self._device))

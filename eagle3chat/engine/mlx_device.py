@@ -47,8 +47,8 @@ def pick_dtype(name: str, manifest: Manifest, device: mx.Device) -> str:
     """The number format of "auto", "float32", "bfloat16", "float16" or "int4".
 
     Weights that the bundle has quantised stay so in each of them; the format is that of the activations and of all
-    other weights. "int4" says as much of a 4-bit bundle, with bfloat16. "auto" is that, or bfloat16, on a GPU, and
-    float32 on a CPU.
+    other weights. "int4" is bfloat16 with a 4-bit bundle, and the draft's matrices have 4 or 8 bits too. "auto" is
+    that, or bfloat16 for other bundles, on a GPU, and float32 on a CPU.
 
     Raises:
         BackendError: There is no such format, or int4 is asked of a bundle without 4-bit weights.

@@ -39,17 +39,28 @@ class Lender(Protocol):
         """Logits [M, V] of normed rows [M, Ht], before any cap."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """What dense matrices are packed in; 0: they stay dense."""
+
+    most: int = 0
+    few: int = 0  # of MLPs and the head
+
+
+DENSE = Bits()
+
+
 class Attention:
     """Grouped-query attention of one layer, over x [M, width]."""
 
-    def __init__(self, config: DraftConfig, checkpoint: Checkpoint, at: str, width: int, turn: Turn) -> None:
+    def __init__(self, config: DraftConfig, checkpoint: Checkpoint, at: str, width: int, turn: Turn, bits: int) -> None:
         c = config
         self._heads, self._kv, self._turn = c.num_heads, c.num_kv_heads, turn
         self._scale = c.head_dim**-0.5 * turn.scale
         q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
         names = {f"{at}.q_proj": q, f"{at}.k_proj": kv, f"{at}.v_proj": kv}
-        self._qkv = checkpoint.linear(names, width, c.attention_bias)
-        self._out = checkpoint.linear({f"{at}.o_proj": c.hidden_size}, q, c.output_bias)
+        self._qkv = checkpoint.linear(names, width, c.attention_bias, bits)
+        self._out = checkpoint.linear({f"{at}.o_proj": c.hidden_size}, q, c.output_bias, bits)
         self._norms = [checkpoint.norm(f"{at}.{n}_norm", c.head_dim, c.rms_eps) for n in ("qk" if c.qk_norm else "")]
 
     @property
@@ -99,19 +110,23 @@ class DraftHead:
         target: Lends its raw embedding rows, and its head when the draft has none.
         capacity: Positions.
         dtype: Of the activations.
+        bits: What its dense matrices are packed in.
 
     Raises:
         BundleError: A tensor is missing or misshapen.
         BackendError: Its rope is not known here.
     """
 
-    def __init__(self, config: DraftConfig, file: Path, target: Lender, capacity: int, dtype: mx.Dtype) -> None:
+    def __init__(
+        self, config: DraftConfig, file: Path, target: Lender, capacity: int, dtype: mx.Dtype, bits: Bits = DENSE
+    ) -> None:
         self.config = c = config
+        self._bits = bits
         checkpoint = Checkpoint(file, dtype)
         width, eps = c.hidden_size, c.rms_eps
         turn = Turn(c.rope, c.head_dim)
         self.cache = DraftCache(c.num_layers, c.num_kv_heads, c.head_dim, capacity, dtype)
-        self._fc = checkpoint.linear({"fc": width}, c.tap_width, c.fc_bias)
+        self._fc = checkpoint.linear({"fc": width}, c.tap_width, c.fc_bias, bits.most)
         tapped = range(len(c.taps) if c.fc_norm else 0)
         self._tap_norms = [checkpoint.norm(f"fc_norm.{i}", c.target_hidden_size, eps) for i in tapped]
         self._input_norm = checkpoint.norm("input_norm", c.tap_width, eps) if c.norm_before_fc else None
@@ -120,7 +135,7 @@ class DraftHead:
         self._input_norms = [checkpoint.norm(f"layers.{i}.input_layernorm", width, eps) for i in indices]
         self._layers = [self._layer(checkpoint, i, turn) for i in indices]
         self._norm = checkpoint.norm("norm", width, eps)
-        lm_head = checkpoint.linear({"lm_head": c.draft_vocab_size}, width) if c.own_head else None
+        lm_head = checkpoint.linear({"lm_head": c.draft_vocab_size}, width, bits=bits.few) if c.own_head else None
         table = checkpoint.matrix("embed_tokens", target.vocab_size, width) if c.own_embedding else None
         self._lm_head: Rows = target.head if lm_head is None else lm_head
         self._embed: Rows = target.embed_rows if table is None else table.rows
@@ -131,12 +146,12 @@ class DraftHead:
     def _layer(self, checkpoint: Checkpoint, index: int, turn: Turn) -> Layer:
         """The first one reads embedding and feature side by side."""
         c, at = self.config, f"layers.{index}"
-        width, inner = c.hidden_size, c.intermediate_size
+        width, inner, few = c.hidden_size, c.intermediate_size, self._bits.few
         return Layer(
-            Attention(c, checkpoint, f"{at}.self_attn", width if index else 2 * width, turn),
+            Attention(c, checkpoint, f"{at}.self_attn", width if index else 2 * width, turn, self._bits.most),
             checkpoint.norm(f"{at}.post_attention_layernorm", width, c.rms_eps),
-            checkpoint.linear({f"{at}.mlp.{n}_proj": inner for n in ("gate", "up")}, width, c.mlp_bias),
-            checkpoint.linear({f"{at}.mlp.down_proj": width}, inner, c.mlp_bias),
+            checkpoint.linear({f"{at}.mlp.{n}_proj": inner for n in ("gate", "up")}, width, c.mlp_bias, few),
+            checkpoint.linear({f"{at}.mlp.down_proj": width}, inner, c.mlp_bias, few),
         )
 
     def _own(self) -> Iterator[mx.array]:

@@ -16,6 +16,7 @@ from eagle3chat.engine.errors import BundleError
 
 AGAIN = "Make the bundle again."
 BITS = (2, 3, 4, 5, 6, 8)
+GROUP = 32  # columns that share a scale where a dense matrix is packed here
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,12 @@ class Matrix:
             return self.weight[ids]
         picked = [part[ids] for part in self.arrays]
         return mx.dequantize(*picked, group_size=self.group, bits=self.bits)
+
+    def packed(self, bits: int) -> Matrix:
+        """The same in fewer bits, near its values; itself when it has few already, or no groups of columns."""
+        if self.scales is not None or self.weight.shape[1] % GROUP:
+            return self
+        return Matrix(*mx.quantize(self.weight, group_size=GROUP, bits=bits), group=GROUP, bits=bits)
 
     def times(self, x: mx.array) -> mx.array:
         """x [M, K] -> [M, N]."""
@@ -139,11 +146,16 @@ class Checkpoint:
         biases = self.tensor(f"{module}.biases", *scales.shape)
         return Matrix(words, scales.astype(self._dtype), biases.astype(self._dtype), group, bits)
 
-    def linear(self, names: dict[str, int], columns: int, biased: bool = False) -> Linear:
-        """The modules of `names` (name -> rows) over each other, where they are of one kind."""
+    def linear(self, names: dict[str, int], columns: int, biased: bool = False, bits: int = 0) -> Linear:
+        """The modules of `names` (name -> rows) over each other, where they are of one kind.
+
+        Args:
+            bits: To pack a dense matrix in; 0: it stays dense.
+        """
         parts = [self.matrix(name, rows, columns) for name, rows in names.items()]
         bias = mx.concatenate([self.vector(f"{name}.bias", rows) for name, rows in names.items()]) if biased else None
-        return Linear(self._stacked(parts, list(names)), bias)
+        matrix = self._stacked(parts, list(names))
+        return Linear(matrix.packed(bits) if bits else matrix, bias)
 
     def _stacked(self, parts: Sequence[Matrix], names: Sequence[str]) -> Matrix:
         first = parts[0]

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from eagle3chat.engine.config import DraftConfig, Rope
 from eagle3chat.engine.errors import BackendError, BundleError
 from eagle3chat.engine.layout import TARGET_IDS, draft_tensors
-from eagle3chat.engine.mlx_draft import DraftHead
+from eagle3chat.engine.mlx_draft import DENSE, Bits, DraftHead
 from eagle3chat.engine.mlx_draft_cache import DraftCache
 from eagle3chat.engine.mlx_rope import speeds
 from eagle3chat.engine.mlx_weights import Checkpoint, Matrix
@@ -79,10 +79,10 @@ class Case:
         save_file(self.weights, directory / "model.safetensors")
         return directory / "model.safetensors"
 
-    def mlx(self, directory: Path, dtype: mx.Dtype = mx.float32) -> DraftHead:
+    def mlx(self, directory: Path, dtype: mx.Dtype = mx.float32, bits: Bits = DENSE) -> DraftHead:
         rows, head = mx.array(self.rows).astype(dtype), mx.array(self.head).astype(dtype)
         lender = SimpleNamespace(vocab_size=V, embed_rows=lambda ids: rows[ids], head=lambda x: x @ head.T)
-        return DraftHead(self.config, self.file(directory), lender, CAPACITY, dtype)
+        return DraftHead(self.config, self.file(directory), lender, CAPACITY, dtype, bits)
 
     def torch(self, directory: Path) -> TorchHead:
         rows, head = torch.from_numpy(self.rows), torch.from_numpy(self.head)
@@ -198,6 +198,27 @@ def test_quantised_weights_say_what_their_values_say(bits: int, group: int, tmp_
     assert np.abs(np.array(stacked(mx.array(x))) - wanted).max() < NEAR
     rows = checkpoint.matrix("b", 8, 128).rows(mx.array([7, 0, 7]))
     assert np.abs(np.array(rows) - dense["b"][[7, 0, 7]]).max() < 1e-6
+
+
+@pytest.mark.parametrize(("bits", "limit"), [(Bits(8, 8), 0.02), (Bits(8, 4), 0.25)], ids=["8", "4 and 8"])
+def test_a_packed_draft_is_close(bits: Bits, limit: float, tmp_path: Path) -> None:
+    """Error of the logits, of their spread: random weights, whose errors nothing averages out."""
+    made = case(FLAGS["biases"])
+    logits, sizes = [], []
+    for packed in (DENSE, bits):
+        head = made.mlx(tmp_path, bits=packed)
+        out = head.confirm(mx.array(made.tokens[:ROWS]), mx.array(made.taps))
+        logits.append(np.array(head.propose(out)[0]))
+        sizes.append(head.nbytes - sum(array.nbytes for array in head.cache.arrays))
+    assert 0.0 < (logits[1] - logits[0]).std() / logits[0].std() < limit
+    assert sizes[1] < 0.45 * sizes[0]
+
+
+def test_what_cannot_be_packed_stays_as_it_is() -> None:
+    odd = Matrix(mx.ones((4, 40)))
+    assert odd.packed(4) is odd
+    small = Matrix(mx.ones((4, 64))).packed(8)
+    assert small.bits == 8 and small.packed(4) is small
 
 
 def test_bad_weights_are_named(tmp_path: Path) -> None:
