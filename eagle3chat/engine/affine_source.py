@@ -19,7 +19,7 @@ from eagle3chat.engine.affine import NotExactError
 from eagle3chat.engine.config import Quantization
 from eagle3chat.engine.errors import CheckpointError
 from eagle3chat.engine.layout import BITS, GROUPS
-from eagle3chat.engine.tensor_file import LazyTensor
+from eagle3chat.engine.tensor_file import Buffer, LazyTensor
 
 Array = npt.NDArray[Any]
 Form = tuple[int, int]
@@ -50,6 +50,7 @@ class Codes:
         scales: Numbers [.., N, K / group].
         biases: Likewise.
         scale_type, bias_type: F32, F16 or BF16, in which they are stored.
+        word_part: The bytes of the words between two places, where they can be had without the whole.
     """
 
     shape: tuple[int, ...]
@@ -60,6 +61,7 @@ class Codes:
     biases: Callable[[], Array]
     scale_type: str
     bias_type: str
+    word_part: Callable[[int, int], Buffer] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,15 @@ class Converted:
         rows, columns = codes.shape[:-1], codes.shape[-1]
         groups = (*rows, columns // group)
         named = partial(_parameters, repeat=codes.group // group)
-        for name, dtype, shape, read in (
-            ("weight", "U32", (*rows, columns * codes.bits // 32), lambda: codes.words().tobytes()),
-            ("scales", codes.scale_type, groups, partial(_bytes, named, codes.scales, codes.scale_type, where, module)),
-            ("biases", codes.bias_type, groups, partial(_bytes, named, codes.biases, codes.bias_type, where, module)),
+        words = (*rows, columns * codes.bits // 32)
+        scales = partial(_bytes, named, codes.scales, codes.scale_type, where, module)
+        biases = partial(_bytes, named, codes.biases, codes.bias_type, where, module)
+        for tensor in (
+            LazyTensor(f"{module}.weight", "U32", words, lambda: codes.words().tobytes(), codes.word_part),
+            LazyTensor(f"{module}.scales", codes.scale_type, groups, scales),
+            LazyTensor(f"{module}.biases", codes.bias_type, groups, biases),
         ):
-            self.tensors[f"{module}.{name}"] = LazyTensor(f"{module}.{name}", dtype, shape, read)
+            self.tensors[tensor.name] = tensor
 
     def add_dense(self, module: str, shape: tuple[int, ...], read: Callable[[], Array], reason: str) -> None:
         """Put a matrix in that has no affine form, as its numbers."""

@@ -95,9 +95,9 @@ def _parts(model: str, tensors: Mapping[str, TensorInfo], manifest: Manifest) ->
         module, _, leaf = name.rpartition(".")
         size = prod(info.shape) * ITEM_BYTES[info.dtype]
         if leaf in QUANTISED and f"{module}.scales" in tensors:
-            key, parameters = (_role(module), _bits(module, manifest)), 0
+            key, parameters = (_role(module), _bits(model, module, manifest)), 0
         elif info.dtype == "U32" and f"{module}.scales" in tensors:
-            key = (_role(module), _bits(module, manifest))
+            key = (_role(module), _bits(model, module, manifest))
             parameters = prod(info.shape) * 32 // int(key[1].split("-")[0])
         else:
             key, parameters = (_role(name if name == TARGET_IDS else module), info.dtype), prod(info.shape)
@@ -109,9 +109,10 @@ def _parts(model: str, tensors: Mapping[str, TensorInfo], manifest: Manifest) ->
         yield Part(model, role, precision, parameters, size)
 
 
-def _bits(module: str, manifest: Manifest) -> str:
-    assert manifest.quantization is not None, "the door lets no other through"
-    return f"{group_and_bits(manifest.quantization, module)[1]}-bit"
+def _bits(model: str, module: str, manifest: Manifest) -> str:
+    quantization = manifest.quantization if model == "target" else manifest.draft_quantization
+    assert quantization is not None, "the door lets no other through"
+    return f"{group_and_bits(quantization, module)[1]}-bit"
 
 
 def _role(module: str) -> str:

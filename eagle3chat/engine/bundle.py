@@ -287,7 +287,7 @@ def _check_draft(directory: Path, manifest: Manifest, draft: DraftConfig) -> Non
     file = directory / TENSORS
     tensors = read_header(file).tensors
     vocab = manifest.target.vocab_size
-    problem = problem_in_draft(tensors, draft, vocab)
+    problem = problem_in_draft(tensors, draft, vocab, manifest.draft_quantization)
     if not problem:
         ids = array.array("q", tensors[TARGET_IDS].read())
         if sys.byteorder == "big":

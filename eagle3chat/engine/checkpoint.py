@@ -1,6 +1,6 @@
 """Foreign checkpoints: a target or a draft in somebody else's layout, as what goes into a bundle.
 
-    open_target   a GGUF file or a Hugging Face directory (dense, or MLX affine)
+    open_target   a GGUF file or a Hugging Face directory, dense or quantised
     open_draft    an EAGLE-3 draft in any of its public layouts
 
 Weights stay where they are until a `LazyTensor` is read. The readers of the formats are in their own files
@@ -50,6 +50,7 @@ class TargetSource:
     bos_id: int  # -1: none is prepended
     stop_ids: tuple[int, ...]
     files: tuple[Path, ...]  # what it was read from
+    linkable: tuple[Path, ...] = ()  # the files that hold these tensors and no others, under these names
     inexact: Mapping[str, str] = field(default_factory=dict)  # modules that stand there dense for want of a form: why
 
 
@@ -92,6 +93,7 @@ def open_draft(
     taps: Sequence[int] | None = None,
     own_embedding: bool | None = None,
     rows: TargetRows | None = None,
+    share_embedding: bool = False,
 ) -> DraftSource:
     """Open an EAGLE-3 draft for `target`.
 
@@ -101,6 +103,7 @@ def open_draft(
         taps: Boundaries (0..layers) instead of those that the draft's config names.
         own_embedding: Keep the draft's own embedding, or use the target's; None: as the draft was trained.
         rows: The target's embedding, to compare the draft's copy with; None: it is not compared.
+        share_embedding: Use the target's, and refuse a draft whose own differs from it.
 
     Raises:
         CheckpointError: The layout is not known, or does not fit the target.
@@ -108,7 +111,7 @@ def open_draft(
     """
     from eagle3chat.engine.draft_source import open_eagle3
 
-    return open_eagle3(path, target, taps, own_embedding, rows)
+    return open_eagle3(path, target, taps, own_embedding, rows, share_embedding)
 
 
 def stop_ids(declared: Iterable[int], controls: Mapping[str, int]) -> tuple[int, ...]:

@@ -201,5 +201,6 @@ class Manifest:
     command: str  # that made the bundle
     created: str  # ISO 8601, UTC
     version: str  # of eagle3chat
+    draft_quantization: Quantization | None = None
     format_version: int = FORMAT_VERSION
     extra: dict[str, object] = field(default_factory=dict)  # keys of a newer writer, kept

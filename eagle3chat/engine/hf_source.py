@@ -21,7 +21,7 @@ from eagle3chat.engine.errors import BundleError, CheckpointError
 from eagle3chat.engine.hf_config import read_json, read_target_config, target_config_json, text_config, whole
 from eagle3chat.engine.hf_experts import with_stacks
 from eagle3chat.engine.hf_names import text_name, unused
-from eagle3chat.engine.hf_weights import OTHER, read_hf_weights
+from eagle3chat.engine.hf_weights import OTHER, HfWeights, read_hf_weights
 from eagle3chat.engine.layout import MXFP4_BITS, MXFP4_GROUP, group_and_bits, problem_in_target, quantizable
 from eagle3chat.engine.tensor_file import LazyTensor
 
@@ -78,6 +78,7 @@ def open_hf(path: Path) -> TargetSource:
         bos_id=_bos_id(data, words),
         stop_ids=_stop_ids(path, (values, text), words, data),
         files=_files(path, weights.files),
+        linkable=weights.files if _unchanged(weights, tensors) else (),
         inexact=weights.converted.inexact,
     )
 
@@ -191,6 +192,11 @@ def _stop_ids(
     controls = {t["content"]: t["id"] for t in json.loads(data).get("added_tokens") or [] if t.get("special")}
     end = controls.get(_text(words.get("eos_token")))
     return stop_ids([*declared, *([] if end is None else [end])], controls)
+
+
+def _unchanged(weights: HfWeights, tensors: Mapping[str, LazyTensor]) -> bool:
+    """Whether the files hold just these tensors; one that is made of others always has another name."""
+    return weights.names == tensors.keys() and all(file.suffix == ".safetensors" for file in weights.files)
 
 
 def _files(path: Path, weights: Sequence[Path]) -> tuple[Path, ...]:

@@ -42,6 +42,7 @@ class HfWeights:
 
     converted: Converted  # `forms` is empty where nothing was converted
     files: tuple[Path, ...]
+    names: frozenset[str]  # of all that is in them
 
 
 def read_hf_weights(path: Path, values: Mapping[str, Any]) -> HfWeights:
@@ -61,12 +62,12 @@ def read_hf_weights(path: Path, values: Mapping[str, Any]) -> HfWeights:
             metadata |= _joined(metadata, read_header(file).metadata)
     where = str(path)
     if TENSOR_NAMES in metadata:
-        return HfWeights(hqq_tensors(raw, metadata, where), files)
+        return HfWeights(hqq_tensors(raw, metadata, where), files, frozenset(raw))
     stored = _text_tensors(raw, where)
     settings = values.get("quantization_config") or {}
     convert = CONVERTERS.get(settings.get("quant_method") or "" if isinstance(settings, dict) else "")
     converted = Converted(stored) if convert is None else convert(stored, settings, where)
-    return HfWeights(converted, files)
+    return HfWeights(converted, files, frozenset(raw))
 
 
 def _joined(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from eagle3chat.engine.affine import pack
 from eagle3chat.engine.affine_source import Array, Codes, Converted, array_of, product
 from eagle3chat.engine.errors import CheckpointError
 from eagle3chat.engine.hf_names import text_name
-from eagle3chat.engine.tensor_file import LazyTensor
+from eagle3chat.engine.tensor_file import Buffer, LazyTensor
 
 TENSOR_NAMES = "tensor_names"
 """Key of the metadata that is the sign of this format."""
@@ -129,6 +129,7 @@ def _int4(stored: _Stored) -> Codes:
         biases=lambda: product(turned(stored.scale), -turned(stored.zero).astype(np.float64)),
         scale_type=stored.scale.dtype,
         bias_type="F32",
+        word_part=qdata.part,
     )
 
 
@@ -140,9 +141,15 @@ def _int8(stored: _Stored) -> Codes:
     middle = 2 ** (bits - 1)
     _check(stored, qdata.shape, (*qdata.shape[:-1], qdata.shape[-1] // stored.group))
 
+    def codes(data: Buffer) -> Array:
+        return np.frombuffer(data, np.uint8) + np.uint8(middle)  # from two's complement, modulo 256
+
     def words() -> Array:
-        codes = (array_of(qdata).astype(np.int16) + middle).astype(np.uint8)
-        return pack(codes.reshape(-1, codes.shape[-1]), bits)
+        return pack(codes(qdata.read()).reshape(-1, qdata.shape[-1]), bits)
+
+    def word_part(start: int, end: int) -> bytes:
+        assert qdata.part is not None
+        return codes(qdata.part(start, end)).tobytes()
 
     zeros = array_of(stored.zero)
     whole = zeros.any()  # symmetric ones, the usual, keep the scale's type: their biases only shift its exponent
@@ -155,6 +162,7 @@ def _int8(stored: _Stored) -> Codes:
         biases=lambda: product(array_of(stored.scale), -(middle + array_of(stored.zero).astype(np.float64))),
         scale_type=stored.scale.dtype,
         bias_type="F32" if whole else stored.scale.dtype,
+        word_part=word_part if bits == 8 and qdata.part is not None else None,
     )
 
 

@@ -3,7 +3,7 @@
 Target names are Hugging Face's; a quantised module X has X.weight U32 [N, K*bits/32], X.scales and X.biases
 [N, K/g] (MLX affine, first column in the lowest bits), or in MXFP4 X.weight U32 [N, K/8] and X.scales U8 [N, K/32]:
 codes are 4-bit floats (E2M1), scales 2 ** (s - 127) (OCP Microscaling Formats 1.0). Stacks of experts have [E, N, ..].
-Draft names are canonical (`draft_tensors`).
+Draft names are canonical (`draft_tensors`), its matrices may be MLX affine.
 Knows no files: it judges (dtype, shape) by name.
 """
 
@@ -177,16 +177,24 @@ def problem_in_target(tensors: Mapping[str, Described], config: TargetConfig, qu
     return _unknown(tensors, known)
 
 
-def problem_in_draft(tensors: Mapping[str, Described], config: DraftConfig, vocab_size: int) -> str:
+def problem_in_draft(
+    tensors: Mapping[str, Described], config: DraftConfig, vocab_size: int, quantization: Quantization | None = None
+) -> str:
     """What is wrong with a draft's tensors, as a clause that names the first bad one; empty: nothing."""
-    expected = draft_tensors(config)
+    expected, known = draft_tensors(config), set[str]()
     if config.own_embedding:
         expected[DRAFT_EMBEDDING] = (vocab_size, config.hidden_size)
     for name, shape in expected.items():
-        problem = _problem(tensors, name, shape, ("I64",) if name == TARGET_IDS else DENSE)
+        known.add(name)
+        if len(shape) == 2:
+            module = name.removesuffix(".weight")
+            known |= {f"{module}.scales", f"{module}.biases"}
+            problem = _problem_in_module(tensors, module, shape, quantization)
+        else:
+            problem = _problem(tensors, name, shape, ("I64",) if name == TARGET_IDS else DENSE)
         if problem:
             return problem
-    return _unknown(tensors, set(expected))
+    return _unknown(tensors, known)
 
 
 def _problem_in_module(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -37,6 +37,8 @@ ITEM_BYTES: Mapping[str, int] = {
 }
 HEADER_LIMIT = 100_000_000  # bytes; the format's own limit
 DAMAGED = "Copy or download the file again."
+
+PIECE = 1 << 24  # bytes that are copied at once
 
 Buffer = bytes | bytearray | memoryview
 
@@ -80,6 +82,14 @@ class LazyTensor:
     def size(self) -> int:
         """Bytes."""
         return prod(self.shape) * ITEM_BYTES[self.dtype]
+
+    def pieces(self) -> Iterator[Buffer]:
+        """The raw bytes in order, some at a time where that can be."""
+        if self.part is None:
+            yield self.read()
+            return
+        for start in range(0, self.size, PIECE):
+            yield self.part(start, min(start + PIECE, self.size))
 
     def rows(self, places: Iterable[int]) -> bytes:
         """The raw bytes of some rows (of the first axis), one after the other."""
@@ -163,14 +173,16 @@ def write_tensors(
     tensors: Iterable[LazyTensor],
     metadata: Mapping[str, str] | None = None,
     written: Callable[[int], None] | None = None,
+    check: Callable[[LazyTensor, int, memoryview], None] | None = None,
 ) -> None:
-    """Write a safetensors file, one tensor in memory at a time.
+    """Write a safetensors file, one tensor or a piece of one in memory at a time.
 
     Args:
         path: The file; replaced when it exists.
         tensors: In file order; put wide types first where alignment matters.
         metadata: Strings for `__metadata__`; {"format": "mlx"} unless given.
-        written: Called with the bytes of each tensor once it is in the file.
+        written: Called with the number of bytes of each piece once it is in the file.
+        check: Called with a tensor, a place in it in bytes, and the bytes from there on, before they are written.
     """
     tensors = tuple(tensors)
     header: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "mlx"})}
@@ -188,8 +200,13 @@ def write_tensors(
         file.write(len(raw).to_bytes(8, "little"))
         file.write(raw)
         for tensor in tensors:
-            data = memoryview(tensor.read())
-            assert data.nbytes == tensor.size, f"{tensor.name}: {data.nbytes} bytes, not {tensor.size}"
-            file.write(data)
-            if written is not None:
-                written(tensor.size)
+            place = 0
+            for piece in tensor.pieces():
+                data = memoryview(piece)
+                if check is not None:
+                    check(tensor, place, data)
+                file.write(data)
+                place += data.nbytes
+                if written is not None:
+                    written(data.nbytes)
+            assert place == tensor.size, f"{tensor.name}: {place} bytes, not {tensor.size}"
