@@ -31,13 +31,14 @@ from eagle3chat.transcript_codec import (
     Header,
     PairName,
     Record,
+    Setup,
     encode,
     pack_rounds,
     plain,
     reply_ids,
     reply_text,
-    to_messages,
 )
+from eagle3chat.transcript_line import to_messages
 from eagle3chat.transcript_read import Summary, default_directory, find, list_transcripts, load
 
 __all__ = ["Summary", "Transcript", "default_directory", "find", "list_transcripts", "load", "to_messages"]
@@ -63,6 +64,7 @@ class Transcript:
         self._pair = PairName()
         self._controls = Controls()
         self._system = ""
+        self._setup: Setup | None = None
         self._turn = 0
         self._reply: list[Round] = []  # rounds of the reply that streams
         self._written = 0  # of them
@@ -96,6 +98,7 @@ class Transcript:
         transcript._pair = conversation.pair
         transcript._controls = conversation.controls
         transcript._system = conversation.system
+        transcript._setup = conversation.setup
         transcript._turn = conversation.user_turns
         return transcript, conversation
 
@@ -103,6 +106,7 @@ class Transcript:
         """A new conversation in the same directory, on the same pair, with the same settings and system message."""
         successor = Transcript.create(self.path.parent, clock=self._clock)
         successor._pair, successor._controls, successor._system = self._pair, self._controls, self._system
+        successor._setup = self._setup
         return successor
 
     @property
@@ -123,6 +127,17 @@ class Transcript:
         if controls != self._controls:
             self._controls = controls
             self._append_if_begun({"type": "settings", "controls": plain(controls)})
+
+    def setup(self, setup: Setup) -> None:
+        """Limit of a reply and template, from here on."""
+        if setup != self._setup:
+            self._setup = setup
+            self._append_if_begun({"type": "setup", "setup": plain(setup)})
+
+    def title(self, text: str) -> None:
+        """Name the conversation; empty: by its first message again. Nothing happens before the first `user`."""
+        self._append_if_begun({"type": "title", "text": text, "at": _now()})
+        self._sync()
 
     def system(self, text: str) -> None:
         """The system message, from here on."""
@@ -154,6 +169,20 @@ class Transcript:
         self._append(record | {"controls": plain(self._controls), "at": _now()})
         self._reply, self._written = [], 0
         self._sync()
+
+    def back(self, keep: int) -> None:
+        """Of the conversation as it stands the first `keep` messages stay, and their replies."""
+        self._append({"type": "change", "kind": "back", "value": keep, "at": _now()})
+        self._reply, self._written = [], 0
+
+    def choose(self, place: int) -> None:
+        """Of the replies to the last message the one at `place` (from 0) counts."""
+        self._append({"type": "change", "kind": "choose", "value": place, "at": _now()})
+
+    def go_on(self, place: int, rounds: Sequence[Round]) -> None:
+        """The reply at `place` (from 0) to the last message goes on: what follows is added to its rounds."""
+        self._append({"type": "continue", "value": place, "at": _now()})
+        self._reply, self._written = list(rounds), len(rounds)
 
     def note(self, kind: str, text: str) -> None:
         """Something to remember: the worker died, the reply is partial."""
@@ -206,6 +235,8 @@ class Transcript:
         if self._system:
             system = {"type": "message", "role": "system", "text": self._system, "at": self._created}
             self._write(encode(system | {"turn": 0}))
+        if self._setup is not None:
+            self._write(encode({"type": "setup", "setup": plain(self._setup), "turn": 0}))
 
     def _end_torn_line(self) -> None:
         size = os.fstat(self._fd).st_size

@@ -1,7 +1,8 @@
 """The values of a transcript and how each becomes one JSON object and back.
 
 A transcript is read as a `Conversation`. Its records are objects with a "type" and, last, the "turn"
-(user messages so far): header, message, rounds, reply, settings, pair, note. Rounds are kept in columns: one
+(user messages so far): header, message, rounds, reply, settings, setup, pair, title,
+note, change, continue. Rounds are kept in columns: one
 array a field of `Round`, one entry a round, and each token as [id, text, draft_p, target_p], so that they can
 be shown again without a tokenizer. Knows no files.
 """
@@ -17,7 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Finished, Info, Round, Token
-from eagle3chat.engine.requests import Controls, Message
+from eagle3chat.engine.requests import Controls
 
 FORMAT = 1
 Record = dict[str, Any]  # one line of the file
@@ -89,7 +90,28 @@ class Note:
     at: str = ""
 
 
-Turn = Said | Reply | Note
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something was changed in the conversation; see `transcript_line`.
+
+    "back": the first `value` messages of the user stay with their replies, and nothing after them.
+    "choose": of the replies to the last message the one at place `value` (from 0) counts.
+    """
+
+    kind: Literal["back", "choose"]
+    value: int
+    at: str = ""
+
+
+Turn = Said | Reply | Note | Change
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a person set for the conversation beside the controls."""
+
+    max_new_tokens: int | None = None  # of a reply; None: to the end of the context
+    template: str | None = None  # a built-in name or a file; None: what the bundle says
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +123,8 @@ class Conversation:
     pair: PairName  # in use at the end
     controls: Controls  # in force at the end
     skipped: int  # damaged lines that were left out
+    title: str = ""  # as a person named it; empty: nobody did
+    setup: Setup | None = None  # in force at the end; None: never set
 
     @property
     def system(self) -> str:
@@ -124,34 +148,6 @@ def reply_ids(rounds: Sequence[Round], finished: Finished | None) -> tuple[int, 
 def reply_text(rounds: Sequence[Round], finished: Finished | None) -> str:
     """The text of a reply."""
     return "".join(r.text for r in rounds) + ("" if finished is None else finished.text)
-
-
-def to_messages(conversation: Conversation, info: Info | None = None) -> tuple[Message, ...]:
-    """The conversation as the messages of the next request, the system message first.
-
-    A user message without a word of reply is left out, since templates want turns to alternate; of several
-    replies to one message the last counts. Replies carry their token ids when `info` names the model that
-    wrote them and no stop string, which is not part of the text, ended them.
-    """
-    pairs: list[tuple[Message, Message | None]] = []
-    for turn in conversation.turns:
-        match turn:
-            case Said(role="user", text=text):
-                pairs.append((Message("user", text), None))
-            case Reply() if pairs and (turn.text or turn.token_ids):
-                same = info is not None and (turn.pair.model, turn.pair.family) == (info.model, info.family)
-                ids = turn.token_ids if same and not _ended_by_string(turn) else None
-                answer = Message("assistant", turn.text, ids)
-                pairs[-1] = (pairs[-1][0], answer)
-    head = (Message("system", conversation.system),) if conversation.system else ()
-    return head + tuple(m for user, answer in pairs if answer is not None for m in (user, answer))
-
-
-def _ended_by_string(reply: Reply) -> bool:
-    if reply.finished is None or reply.finished.reason != "stop":
-        return False
-    last = reply.rounds[-1].tokens if reply.rounds else ()
-    return not last or last[-1].text != reply.finished.stop
 
 
 def encode(record: Record) -> bytes:

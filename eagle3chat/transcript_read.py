@@ -17,6 +17,7 @@ from eagle3chat.engine.events import Finished, Round
 from eagle3chat.engine.requests import Controls
 from eagle3chat.transcript_codec import (
     FORMAT,
+    Change,
     Conversation,
     Damaged,
     Header,
@@ -25,6 +26,7 @@ from eagle3chat.transcript_codec import (
     Record,
     Reply,
     Said,
+    Setup,
     Turn,
     decode,
     reply_ids,
@@ -90,6 +92,8 @@ class _Reader:
         self.rounds: list[Round] = []  # of the reply that is not complete
         self.reply_at = 0  # its place among the turns
         self.skipped = 0
+        self.title = ""
+        self.setup: Setup | None = None
 
     def take(self, line: bytes) -> None:
         try:
@@ -111,8 +115,18 @@ class _Reader:
                 self._reply(record)
             case "note":
                 self.turns.append(revive(Note, record))
+            case "change":
+                change = revive(Change, record)
+                self._end_partial()
+                self.turns.append(change)
+            case "continue":
+                self._go_on(revive(_Place, record).value)
             case "settings":
                 self.controls = revive(Controls, record["controls"])
+            case "setup":
+                self.setup = revive(Setup, record["setup"])
+            case "title":
+                self.title = revive(_Text, record).text
             case "pair":
                 self.pair = revive(PairName, record["pair"])
 
@@ -146,6 +160,23 @@ class _Reader:
         self.turns.insert(self.reply_at, reply)
         self.rounds = []
 
+    def _go_on(self, place: int) -> None:
+        """Take a reply to the last message up again, with its rounds."""
+        self._end_partial()
+        asked = max((i for i, turn in enumerate(self.turns) if isinstance(turn, Said) and turn.role == "user"))
+        replies = [
+            i
+            for i, turn in enumerate(self.turns)
+            if i > asked and isinstance(turn, Reply) and (turn.text or turn.token_ids)
+        ]
+        if not 0 <= place < len(replies):
+            raise ValueError("no such reply")
+        reply = self.turns[replies[place]]
+        if not isinstance(reply, Reply) or not reply.rounds:
+            raise ValueError("nothing to go on with")
+        self.reply_at, self.rounds = replies[place], list(reply.rounds)
+        del self.turns[self.reply_at]
+
     def _end_partial(self) -> None:
         if self.rounds:
             rounds = tuple(self.rounds)
@@ -158,12 +189,18 @@ class _Reader:
         if self.header is None and not self.turns:
             raise TranscriptError(f"{self.path} is not a transcript of eagle3chat.")
         header = self.header or Header(self.path.stem, "")
-        return Conversation(header, tuple(self.turns), self.pair, self.controls, self.skipped)
+        turns = tuple(self.turns)
+        return Conversation(header, turns, self.pair, self.controls, self.skipped, self.title, self.setup)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ids:
     token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    value: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator
 
 from eagle3chat.transcript import Summary, find, list_transcripts, load
-from eagle3chat.transcript_codec import Conversation, Note, Reply, Said
+from eagle3chat.transcript_codec import Change, Conversation, Note, Reply, Said
 from eagle3chat.ui.clean import clean, clean_line
 
 MODEL_WIDTH = 28
@@ -56,12 +56,17 @@ def shown(conversation: Conversation) -> Iterator[str]:
             yield clean(turn.text)
         elif isinstance(turn, Note):
             yield clean_line(f"# note: {turn.text}")
+        elif isinstance(turn, Change):
+            yield f"# {_CHANGES[turn.kind].format(turn.value, turn.value + 1)}"
         else:
             yield "# model" + clean_line(_ending(turn))
             yield clean(turn.text)
     if conversation.skipped:
         yield ""
         yield f"# {conversation.skipped} damaged lines of the file were left out"
+
+
+_CHANGES = {"back": "taken back to message {0}", "choose": "reply {1} to the message before counts"}
 
 
 def _ending(reply: Reply) -> str:
