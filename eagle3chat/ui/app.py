@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -25,19 +24,22 @@ from eagle3chat.engine.requests import Controls, PairOptions
 from eagle3chat.engine.worker import DecodeWorker
 from eagle3chat.transcript import Transcript
 from eagle3chat.transcript_codec import Conversation as Past
-from eagle3chat.ui.bindings import CHAT_KEYS
+from eagle3chat.ui.actions import ControlActions, SightActions, TurnActions
+from eagle3chat.ui.attach import attached
+from eagle3chat.ui.bindings import CHAT_KEYS, CHAT_ONLY, checked_keys
 from eagle3chat.ui.chat import Chat
-from eagle3chat.ui.commands import COMMANDS, Call, changed, checked_chain, is_command, parse, with_auto
-from eagle3chat.ui.figures import plural
+from eagle3chat.ui.commands import COMMANDS, Call, changed, is_command, parse
 from eagle3chat.ui.glyphs import pick_glyphs
+from eagle3chat.ui.history import History
 from eagle3chat.ui.host import Host
 from eagle3chat.ui.input import safe_driver
 from eagle3chat.ui.link import Link, WorkerFactory
 from eagle3chat.ui.messages import Submitted, Woken
 from eagle3chat.ui.record import Record
 from eagle3chat.ui.screens.help import Help
-from eagle3chat.ui.screens.inspector import Inspector
 from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
+from eagle3chat.ui.turns import Turns
+from eagle3chat.ui.widgets.prompt import PromptArea
 from eagle3chat.ui.widgets.stage import Stage
 
 FEW_CORES = 4
@@ -46,7 +48,7 @@ ARM_SECONDS = 3.0  # in which a second ctrl+c leaves
 MARKS = ("full", "subtle", "off")
 
 
-class ChatApp(App[int]):
+class ChatApp(ControlActions, SightActions, TurnActions, App[int]):
     """The terminal chat.
 
     Args:
@@ -59,6 +61,8 @@ class ChatApp(App[int]):
         past: A conversation to go on with.
         theme: A theme's name, "dark", "light" or "auto".
         marks: One of MARKS.
+        history: What was written in the prompt before.
+        keys: Keys by the id of a binding, in place of its own.
         flush_seconds: Time between two drawings of a reply.
         worker_factory: Makes the decode worker.
 
@@ -85,6 +89,8 @@ class ChatApp(App[int]):
         past: Past | None = None,
         theme: str = "auto",
         marks: str = "full",
+        history: History | None = None,
+        keys: Mapping[str, str] | None = None,
         flush_seconds: float = FLUSH_SECONDS,
         worker_factory: WorkerFactory = DecodeWorker,
     ) -> None:
@@ -99,10 +105,12 @@ class ChatApp(App[int]):
         self._past = past
         self.glyphs = pick_glyphs(os.environ)
         self.chat = Chat(controls, max_new_tokens, system, keep_seed=keep_seed)
-        self.stage = Stage(self.glyphs, self.chat)
+        self.stage = Stage(self.glyphs, self.chat, history or History())
         self.link = Link(worker_factory, options, self._wake)
         self.record = Record(transcript, options.bundle, lambda text: self.stage.keys.tell(text, error=True))
-        self.host = Host(self.chat, self.stage, self.link, self.record, past, self._stream)
+        self.host = Host(self.chat, self.stage, self.link, self.record, self._stream)
+        self.turns = Turns(self.chat, self.stage, self.host, self.record)
+        self.set_keymap(checked_keys(keys or {}))
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return kind_colours(self.current_theme)
@@ -119,8 +127,8 @@ class ChatApp(App[int]):
             for sign, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
                 asyncio.get_running_loop().add_signal_handler(sign, self.exit, None, code)
         if self._past is not None:
-            await self.stage.conversation.add_past(self._past)
-            self.chat.recall(self._past)
+            self.stage.prompt.give_back(self.chat.recall(self._past))
+            await self.stage.conversation.add_past(self.chat.exchanges)
         self._timer = self.set_interval(self._flush_seconds, self._wake, pause=True)
         self.stage.prompt.area.focus()
         self.run_worker(self.link.start(), group="worker", name="start")
@@ -142,13 +150,13 @@ class ChatApp(App[int]):
     async def on_submitted(self, message: Submitted) -> None:
         text = message.text.strip()
         self.stage.keys.tell("")
-        if not is_command(text):
-            await self.host.say(message.text)
-            return
         try:
-            await self._run(parse(text))
+            if is_command(text):
+                await self._run(parse(text))
+            else:
+                await self.turns.say(attached(message.text))
         except Eagle3Error as error:
-            self.stage.keys.tell(str(error), error=True)
+            self.complain(error)
             self.stage.prompt.give_back(message.text)  # to mend it
 
     async def _run(self, call: Call) -> None:
@@ -157,55 +165,65 @@ class ChatApp(App[int]):
         Raises:
             SettingError: Its argument is not possible.
         """
-        controls = changed(self.chat.controls, call.command.name, call.argument, self.chat.info)
+        name, argument = call.command.name, call.argument
+        controls = changed(self.chat.controls, name, argument, self.chat.info)
         if controls is not None:
-            self.chat.keep_seed |= call.command.name == "seed"
-            self.host.set_controls(controls)
-            return
-        match call.command.name:
+            self.chat.keep_seed |= name == "seed"
+            return self.host.set_controls(controls)
+        match name:
             case "system":
-                self.host.set_system(call.argument)
+                self.host.set_system(argument)
                 self.stage.keys.tell("The system message holds from the next message on.")
             case "new":
+                self.turns.leave()
                 await self.host.renew()
-            case "marks" | "inspect" | "restart" | "help" | "quit":
-                await self.run_action(call.command.name)
+            case "again":
+                await self.turns.again()
+            case "continue":
+                await self.turns.go_on()
+            case "alternative":
+                await self.turns.choose(argument)
+            case "edit":
+                self.turns.edit(argument)
+            case "delete":
+                await self.turns.delete()
+            case "copy":
+                await self.action_copy(argument)
+            case "race":
+                await self.race(argument)
+            case "trace":
+                self.trace(argument)
+            case "slow":
+                self.slow(argument)
+            case _:
+                await self.run_action(name)  # the other ones are keys as well
 
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        chat_only = (
-            "stop",
-            "interrupt",
-            "help",
-            "marks",
-            "inspect",
-            "restart",
-            "chain",
-            "auto",
-            "temperature",
-            "page",
-            "edge",
-        )
-        return not (action in chat_only and isinstance(self.screen, ModalScreen))
+        return not (action in CHAT_ONLY and isinstance(self.screen, ModalScreen))
 
     def action_stop(self) -> None:
-        """Stop the reply; what came stays."""
-        self.host.stop()
+        """Stop the reply; what came stays. Without one: leave the message that is being edited."""
         self.stage.keys.tell("")
+        if self.host.replying:
+            self.host.stop()
+        elif self.turns.leave():
+            self.stage.prompt.area.take()
         self.stage.prompt.area.focus()
 
-    def action_interrupt(self) -> None:
+    async def action_interrupt(self) -> None:
         """Copy, else stop, else clear the prompt, else leave when pressed twice."""
         area, keys = self.stage.prompt.area, self.stage.keys
         selected = self.screen.get_selected_text() or area.selected_text
         if selected:
-            self.copy_to_clipboard(selected)
-            keys.tell(f"{plural(len(selected), 'character')} sent to the terminal's clipboard")
+            await self.put_away("the selection", selected)
         elif self.host.replying:
             self.action_stop()
         elif area.text:
+            self.turns.leave()
             area.take()
+            self.call_later(keys.tell, "cleared: up brings it back")
         elif asyncio.get_running_loop().time() - self._armed_at < ARM_SECONDS:
             self.exit()
         else:
@@ -218,12 +236,6 @@ class ChatApp(App[int]):
     def action_help(self) -> None:
         """Show keys, commands and meanings."""
         self.push_screen(Help(self.glyphs))
-
-    def action_inspect(self) -> None:
-        """Step through the rounds of the replies so far."""
-        if not self.chat.rounds:
-            return self.stage.keys.tell("There are no rounds to inspect yet.")
-        self.push_screen(Inspector(self.chat.rounds, self.glyphs))
 
     def action_marks(self) -> None:
         """The next way of marking tokens in the reply."""
@@ -240,51 +252,11 @@ class ChatApp(App[int]):
         await self.host.give_up()
         self.run_worker(self.link.restart(), group="worker", name="restart")
 
-    def action_chain(self, step: int) -> None:
-        """A longer or shorter chain."""
-        try:
-            chain = checked_chain(max(0, self.chat.chain + step), self.chat.info)
-            if chain == self.chat.chain and not self.chat.controls.auto:
-                raise SettingError("The chain is off already.", "F9 makes it longer.")
-        except SettingError as error:
-            self.stage.keys.tell(str(error), error=True)
-        else:
-            self.host.set_controls(replace(self.chat.controls, chain=chain, auto=False))
-
-    def action_auto(self) -> None:
-        """A chain that finds its own length; pressed again, the length that it has stays."""
-        controls = self.chat.controls
-        try:
-            found = replace(controls, chain=self.chat.chain, auto=False)
-            self.host.set_controls(found if controls.auto else with_auto(controls, self.chat.info))
-        except SettingError as error:
-            self.stage.keys.tell(str(error), error=True)
-
-    def action_temperature(self, step: int) -> None:
-        """A higher or lower temperature, by 0.1."""
-        sampling = self.chat.controls.sampling
-        temperature = max(0.0, round(sampling.temperature + step / 10, 1))
-        self.host.set_controls(replace(self.chat.controls, sampling=replace(sampling, temperature=temperature)))
-        if temperature == 0:
-            self.stage.keys.tell("temperature 0: the most probable token every time")
-
-    def action_page(self, direction: int) -> None:
-        """Scroll the conversation by a page."""
-        conversation = self.stage.conversation
-        move = conversation.scroll_page_up if direction < 0 else conversation.scroll_page_down
-        move(animate=False)
-        self.stage.check_end()
-
-    def action_edge(self, direction: int) -> None:
-        """Scroll to the first or the last turn."""
-        if direction < 0:
-            self.stage.conversation.scroll_home(animate=False)
-        else:
-            self.stage.conversation.to_end()
-        self.stage.check_end()
-
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        self.stage.keys.show_hint(event.text_area.text)
+        if isinstance(area := event.text_area, PromptArea):
+            if area.text:
+                self._armed_at = -ARM_SECONDS  # who types does not mean to leave
+            self.stage.keys.show_hint(area.text, area.before)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         for command in COMMANDS:
@@ -294,7 +266,7 @@ class ChatApp(App[int]):
 
     def _pick(self, name: str, argument: str) -> None:
         """A command from the palette: run it, or write it into the prompt where it needs a value."""
-        if argument:
+        if argument and not argument.startswith("["):
             self.stage.prompt.area.text = f"/{name} "
             self.stage.prompt.area.move_cursor((0, len(name) + 2))
             self.stage.prompt.area.focus()

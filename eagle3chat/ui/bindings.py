@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from textual.binding import Binding
+
+from eagle3chat.engine.errors import SettingError
 
 CHAT_KEYS = (
     Binding("escape", "stop", "Stop", id="chat.stop", priority=True),
@@ -12,6 +16,12 @@ CHAT_KEYS = (
     Binding("f3", "marks", "Marks", id="chat.marks", priority=True),
     Binding("f4", "inspect", "Inspect rounds", id="chat.inspect", priority=True),
     Binding("f5", "restart", "Restart the worker", id="chat.restart", priority=True),
+    Binding("f6", "copy", "Copy the last reply", id="chat.copy", priority=True),
+    Binding("ctrl+r", "again", "Another reply", id="chat.again", priority=True),
+    Binding("ctrl+l", "alternative", "Next of the replies", id="chat.alternative", priority=True),
+    Binding("ctrl+n", "new", "New conversation", id="chat.new", priority=True),
+    Binding("ctrl+o", "editor", "Draft in the editor", id="chat.editor", priority=True),
+    Binding("f12,alt+up", "top", "Beginning of the last reply", id="chat.top", priority=True),
     Binding("f7", "auto", "Chain that finds its length", id="chat.chain.auto", priority=True),
     Binding("f8", "chain(-1)", "Shorter chain", id="chat.chain.shorter", priority=True),
     Binding("f9", "chain(1)", "Longer chain", id="chat.chain.longer", priority=True),
@@ -22,3 +32,22 @@ CHAT_KEYS = (
     Binding("ctrl+home", "edge(-1)", "First turn", id="chat.start", priority=True),
     Binding("ctrl+end", "edge(1)", "Last turn", id="chat.end", priority=True),
 )
+
+PROMPT_IDS = ("prompt.send", "prompt.line", "prompt.complete")
+CHAT_ONLY = frozenset(binding.action.partition("(")[0] for binding in CHAT_KEYS) - {"quit"}
+"""Actions that another screen above the chat takes the keys from."""
+
+
+def checked_keys(keys: Mapping[str, str]) -> dict[str, str]:
+    """A key map: keys (several with commas between them) by the id of a binding.
+
+    Raises:
+        SettingError: An id is not known, or has no key.
+    """
+    known = [binding.id for binding in CHAT_KEYS if binding.id] + list(PROMPT_IDS)
+    for id, key in keys.items():
+        if id not in known:
+            raise SettingError(f"There is no key with the id {id!r}.", f"Known ids: {', '.join(known)}.")
+        if not key.strip():
+            raise SettingError(f"The id {id} has no key.", 'Write for example: "chat.copy" = "ctrl+y"')
+    return {id: ",".join(part.strip() for part in key.split(",")) for id, key in keys.items()}

@@ -1,51 +1,48 @@
-"""The conversation as the screen holds it: messages, controls, what the worker is at. No widget, no thread."""
+"""The conversation as the screen holds it: exchanges, controls, what the worker is at. No widget, no thread."""
 
 from __future__ import annotations
 
 import secrets
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from eagle3chat.engine.events import Finished, Info, Prefill, Round
 from eagle3chat.engine.requests import Controls, Message, Say
 from eagle3chat.transcript_codec import Conversation as Past
-from eagle3chat.transcript_codec import Reply as PastReply
+from eagle3chat.transcript_codec import PairName, Reply, reply_ids, reply_text
+from eagle3chat.transcript_line import Exchange, answered, exchanges, message_of
 from eagle3chat.ui.tally import Tally
 
-Phase = Literal["loading", "idle", "replying", "down"]
-"""What the worker is at: opening the pair, waiting, decoding, gone."""
+Phase = Literal["loading", "idle", "replying", "racing", "down"]
+"""What the worker is at: opening the pair, waiting, decoding a reply, decoding one twice, gone."""
 
 
 @dataclass(slots=True)
 class LiveReply:
     """A reply on its way."""
 
-    said: str  # the message that it answers
-    texts: list[str] = field(default_factory=list)
-    token_ids: list[int] = field(default_factory=list)
-    last_token: str = ""
+    exchange: Exchange
+    goes_on: bool = False  # with the reply that counts, which it then replaces
+    rounds: list[Round] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
+    begun: int = 0  # rounds that it began with
 
-    def add(self, round_: Round) -> None:
-        """Take a round."""
-        self.texts.append(round_.text)
-        self.token_ids.extend(token.id for token in round_.tokens)
-        if round_.tokens:
-            self.last_token = round_.tokens[-1].text
+    def numbered(self, round_: Round) -> Round:
+        """A round as the reply numbers it: behind those that it began with."""
+        return replace(round_, index=self.begun + round_.index) if self.begun else round_
+
+    def add(self, round_: Round) -> Round:
+        """Take a round of the worker; as the reply numbers it."""
+        round_ = self.numbered(round_)
+        self.rounds.append(round_)
         self.tally.add(round_)
+        return round_
 
-    def message(self, finished: Finished | None) -> Message | None:
-        """The reply as a turn of the conversation; None: there is nothing of it.
-
-        The stop token that ended it is not part of it. A reply that a stop string ended is read again from
-        its text, because its ids hold the string.
-        """
-        text = "".join(self.texts) + (finished.text if finished else "")
-        ids: tuple[int, ...] | None = tuple(self.token_ids)
-        if finished is not None and finished.reason == "stop":
-            ids = tuple(self.token_ids[:-1]) if self.last_token == finished.stop else None
-        return Message("assistant", text, ids) if self.token_ids else None
+    def whole(self, finished: Finished) -> Finished:
+        """How the reply ended, with the usage of all its rounds."""
+        return replace(finished, usage=self.tally.usage(finished.usage)) if self.begun else finished
 
 
 class Chat:
@@ -55,24 +52,18 @@ class Chat:
         controls: Chain and sampling to begin with.
         max_new_tokens: Limit of each reply; None: to the end of the context.
         system: The system message; empty: none.
-        messages: Turns of a conversation that goes on, without the system message.
         keep_seed: The seed was asked for, not drawn.
     """
 
     def __init__(
-        self,
-        controls: Controls,
-        max_new_tokens: int | None = None,
-        system: str = "",
-        messages: tuple[Message, ...] = (),
-        keep_seed: bool = False,
+        self, controls: Controls, max_new_tokens: int | None = None, system: str = "", keep_seed: bool = False
     ) -> None:
         self.controls = controls
         self.keep_seed = keep_seed
         self.max_new_tokens = max_new_tokens
         self.system = system
-        self.messages = list(messages)
-        self.rounds: list[list[Round]] = []  # of each reply that has any, for the inspector
+        self.exchanges: list[Exchange] = []
+        self.rounds: list[Sequence[Round]] = []  # of each reply that counts and has any; the same list for good
         self.phase: Phase = "loading"
         self.info: Info | None = None
         self.queue: deque[str] = deque()  # messages that wait for the worker
@@ -86,53 +77,127 @@ class Chat:
         found = self._last_chain if self.controls.auto else None
         return self.controls.chain if found is None else found
 
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The turns so far, without the system message; the last one may wait for its reply."""
+        if self.reply is None:
+            return answered(self.exchanges, self.info)
+        waiting = Message("user", self.reply.exchange.said)
+        return (*answered(self.exchanges[:-1], self.info), waiting)
+
+    @property
+    def last(self) -> Exchange | None:
+        """The last exchange."""
+        return self.exchanges[-1] if self.exchanges else None
+
     def say(self, text: str) -> Say:
         """The user's next message: the request for the reply to it."""
         assert self.phase == "idle"
-        self.messages.append(Message("user", text))
-        self.phase, self.reply = "replying", LiveReply(text)
-        head = (Message("system", self.system),) if self.system else ()
-        return Say(head + tuple(self.messages), self.controls, self.max_new_tokens)
+        self.exchanges.append(Exchange(text))
+        return self._ask(LiveReply(self.exchanges[-1]))
 
-    def recall(self, past: Past) -> None:
-        """The rounds of a conversation that goes on."""
-        self.rounds += [list(turn.rounds) for turn in past.turns if isinstance(turn, PastReply) and turn.rounds]
+    def again(self) -> Say:
+        """The request for another reply to the last message."""
+        assert self.phase == "idle"
+        return self._ask(LiveReply(self.exchanges[-1]))
+
+    def go_on(self) -> Say:
+        """The request for the rest of the last reply."""
+        exchange = self.exchanges[-1]
+        reply = exchange.reply
+        assert self.phase == "idle"
+        assert reply is not None
+        live = LiveReply(exchange, goes_on=True, begun=len(reply.rounds))
+        for round_ in reply.rounds:
+            live.rounds.append(round_)
+            live.tally.add(round_)
+        return self._ask(live)
+
+    def _ask(self, live: LiveReply) -> Say:
+        self.phase, self.reply = "replying", live
+        begun = live.exchange.reply
+        more = (message_of(begun, self.info),) if live.goes_on and begun is not None else ()
+        self._list_rounds()
+        return Say((*self.head, *self.messages, *more), self.controls, self.max_new_tokens)
+
+    @property
+    def head(self) -> tuple[Message, ...]:
+        """The system message, if there is one."""
+        return (Message("system", self.system),) if self.system else ()
+
+    def recall(self, past: Past) -> str:
+        """The exchanges of a conversation that goes on. Its last message if that went unanswered, or nothing."""
+        self.exchanges = exchanges(past)
+        unanswered = self.exchanges.pop() if self.exchanges and self.exchanges[-1].reply is None else None
+        self._list_rounds()
+        return unanswered.said if unanswered else ""
 
     def prefilled(self, event: Prefill) -> None:
         """The prompt is in the cache as far as this."""
         self.used = event.done
 
-    def add(self, round_: Round) -> None:
-        """A round of the reply."""
+    def add(self, round_: Round) -> Round:
+        """A round of the reply; it comes back as the reply numbers it."""
         assert self.reply is not None
-        if not self.reply.token_ids:
-            self.rounds.append([])
-        self.reply.add(round_)
-        self.rounds[-1].append(round_)
+        first = not self.reply.rounds
+        round_ = self.reply.add(round_)
+        if first:
+            self._list_rounds()
         self._last_chain = round_.chain
         self.used = round_.position + round_.emitted
+        return round_
 
     def end_reply(self, finished: Finished | None) -> str:
         """The reply ended, by itself or (None) with the worker. The message that went unanswered, or nothing.
 
-        Without a single token the message is taken back, so that turns alternate.
+        A message without a single token of reply is taken back, so that turns alternate.
         """
-        reply, self.reply = self.reply, None
-        if reply is None:
+        live, self.reply = self.reply, None
+        if live is None:
             return ""
-        message = reply.message(finished)
-        if message is None:
-            self.messages.pop()
-            return reply.said
-        self.messages.append(message)
-        return ""
+        exchange = live.exchange
+        if live.rounds:
+            pair = PairName() if self.info is None else PairName.of(self.info)
+            rounds = tuple(live.rounds)
+            text, ids = reply_text(rounds, finished), reply_ids(rounds, finished)
+            reply = Reply(text, ids, rounds, finished, self.controls, pair)
+            if live.goes_on:
+                exchange.replies[exchange.chosen] = reply
+            else:
+                exchange.add(reply)
+        if exchange.reply is None:
+            self.exchanges.pop()
+        self._list_rounds()
+        return "" if exchange.reply is not None else exchange.said
+
+    def back(self, keep: int) -> list[Exchange]:
+        """Keep the first exchanges; the others."""
+        gone = self.exchanges[keep:]
+        del self.exchanges[keep:]
+        self._list_rounds()
+        return gone
+
+    def choose(self, place: int) -> None:
+        """Another reply to the last message counts."""
+        self.exchanges[-1].chosen = place
+        self._list_rounds()
+
+    def new_seed(self) -> None:
+        """Draw a seed, short enough to be typed again."""
+        sampling = replace(self.controls.sampling, seed=secrets.randbits(32))
+        self.controls = replace(self.controls, sampling=sampling)
 
     def renew(self) -> None:
         """Begin a new conversation; a seed that nobody asked for is drawn anew."""
-        self.messages.clear()
+        self.exchanges.clear()
         self.rounds.clear()
         self.queue.clear()
         self.used = 0
         if not self.keep_seed:
-            sampling = replace(self.controls.sampling, seed=secrets.randbits(32))
-            self.controls = replace(self.controls, sampling=sampling)
+            self.new_seed()
+
+    def _list_rounds(self) -> None:
+        """Who looks at the rounds keeps the list, so it is filled anew."""
+        live = self.reply
+        done = [e.reply.rounds for e in self.exchanges if e.reply and (live is None or e is not live.exchange)]
+        self.rounds[:] = [rounds for rounds in (*done, *((live.rounds,) if live else ())) if rounds]

@@ -15,7 +15,7 @@ class Command:
     """One slash command."""
 
     name: str
-    argument: str  # as shown in the help; empty: takes none
+    argument: str  # as shown in the help, in brackets where it may be left out; empty: takes none
     help: str
     key: str = ""  # the key that does the same or nearly so
 
@@ -28,16 +28,27 @@ COMMANDS = (
     Command("minp", "X", "Keep tokens with at least X of the largest probability; 0 is off"),
     Command("penalty", "KIND X", "Penalty of repetition (1 is off), presence or frequency (0 is off)"),
     Command("seed", "N", "Seed of the noise; the same seed gives the same reply"),
-    Command("system", "TEXT", "System message from the next message on; empty removes it"),
+    Command("system", "[TEXT]", "System message from the next message on; empty removes it"),
     Command("marks", "", "Marks of token kinds in the reply: full, subtle, off", "F3"),
     Command("inspect", "", "Step through the rounds of a reply", "F4"),
-    Command("new", "", "Begin a new conversation"),
+    Command("trace", "[N]", "The whole text of a reply with the marks of all its tokens"),
+    Command("race", "[TEXT]", "Decode a prompt, or the last one, plainly and then with speculation"),
+    Command("slow", "N", "Show N rounds a second, to watch them; 0 shows them as they come"),
+    Command("thoughts", "", "Open or fold what the model thought before it answered"),
+    Command("again", "", "Another reply to the last message, with a new seed; the old one is kept", "ctrl+r"),
+    Command("alternative", "[N]", "The next reply to the last message, or the one of that number", "ctrl+l"),
+    Command("continue", "", "Go on with a reply that was stopped or cut"),
+    Command("edit", "[N]", "Write the last message anew, or the one of that number, and go on from there"),
+    Command("delete", "", "Take the last message and its reply away"),
+    Command("copy", "[code|all]", "Copy the last reply as Markdown source, its last code block, or everything", "F6"),
+    Command("top", "", "Show the beginning of the last reply", "F12"),
+    Command("editor", "", "Write the draft in $EDITOR", "ctrl+o"),
+    Command("new", "", "Begin a new conversation", "ctrl+n"),
     Command("restart", "", "Start the worker again; the conversation stays", "F5"),
     Command("help", "", "Keys, commands, and what the figures mean", "F1"),
     Command("quit", "", "Leave", "ctrl+q"),
 )
 _BY_NAME = {command.name: command for command in COMMANDS}
-_MAY_BE_EMPTY = ("system",)
 _PENALTIES = ("repetition", "presence", "frequency")
 
 
@@ -69,7 +80,7 @@ def parse(text: str) -> Call:
             command = _BY_NAME[near[0]]
         else:
             raise SettingError(f"There is no command /{name}.", "/help lists them.")
-    if command.argument and not argument and command.name not in _MAY_BE_EMPTY:
+    if command.argument[:1] not in ("", "[") and not argument:
         raise SettingError(f"/{command.name} needs a value.", f"Write /{command.name} {command.argument}.")
     if argument and not command.argument:
         raise SettingError(f"/{command.name} takes no value.", f"Write /{command.name}.")

@@ -26,6 +26,8 @@ class Glyphs:
     full: str = "━"
     empty: str = "─"
     ellipsis: str = "…"
+    shut: str = "▸"
+    open: str = "▾"
     ascii_only: bool = False
 
     def level(self, share: float) -> str:
@@ -40,7 +42,7 @@ class Glyphs:
 
 
 UNICODE = Glyphs()
-ASCII = Glyphs("_.-=*#@M", "x", ">", "+", " ", ">", "|", "-", "-", "=", "-", "...", True)
+ASCII = Glyphs("_.-=*#@M", "x", ">", "+", " ", ">", "|", "-", "-", "=", "-", "...", "+", "-", True)
 
 
 def pick_glyphs(environ: Mapping[str, str]) -> Glyphs:

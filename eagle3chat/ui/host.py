@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Event, Failed, Finished, Info, Loading, Prefill, Ready, Round
-from eagle3chat.engine.requests import Controls
-from eagle3chat.transcript import to_messages
-from eagle3chat.transcript_codec import Conversation as Past
+from eagle3chat.engine.requests import Controls, Say
 from eagle3chat.ui.chat import Chat
 from eagle3chat.ui.link import Link
+from eagle3chat.ui.pace import Pace
+from eagle3chat.ui.race import Race
 from eagle3chat.ui.record import Record
 from eagle3chat.ui.widgets.stage import Stage
 
@@ -26,18 +27,16 @@ class Host:
         stage: What is seen of it.
         link: The line to the worker.
         record: What is kept of it.
-        past: A conversation to go on with; its turns count from `Ready` on.
         stream: Called with whether a reply streams, which needs `wake` at regular times.
     """
 
-    def __init__(
-        self, chat: Chat, stage: Stage, link: Link, record: Record, past: Past | None, stream: Callable[[bool], None]
-    ) -> None:
+    def __init__(self, chat: Chat, stage: Stage, link: Link, record: Record, stream: Callable[[bool], None]) -> None:
         self.chat = chat
+        self.pace = Pace()
         self._stage = stage
         self._link = link
         self._record = record
-        self._past = past
+        self._race: Race | None = None
         self._stream = stream
 
     @property
@@ -45,11 +44,27 @@ class Host:
         """Whether a reply streams."""
         return self.chat.phase == "replying"
 
+    def must_wait(self) -> None:
+        """Raise SettingError unless the worker waits for something to do."""
+        match self.chat.phase:
+            case "replying":
+                raise SettingError("A reply is streaming.", "Esc stops it.")
+            case "racing":
+                raise SettingError("A race is running.", "Esc stops it.")
+            case "loading":
+                raise SettingError("The model is still being opened.", "Try again in a moment.")
+            case "down":
+                raise SettingError("There is no worker.", AGAIN)
+
     async def wake(self) -> None:
         """Take the events that wait."""
+        fetched = self._link.fetch()
+        if self.replying:
+            self._keep(fetched)
+        self.pace.put(fetched)
         rounds: list[Round] = []
-        for event in self._link.fetch():
-            if isinstance(event, Round):
+        for event in self.pace.due(time.monotonic()):
+            if isinstance(event, Round) and self._race is None:
                 rounds.append(event)
             else:
                 self._take_rounds(rounds)
@@ -58,15 +73,20 @@ class Host:
         self._take_rounds(rounds)
         await self._stage.flush()
 
+    def _keep(self, events: list[Event]) -> None:
+        """Rounds go into the transcript as they come, however late they are shown."""
+        live = self.chat.reply
+        if live is not None:
+            self._record.rounds([live.numbered(event) for event in events if isinstance(event, Round)])
+
     def _take_rounds(self, rounds: list[Round]) -> None:
         if self.replying:
-            for round_ in rounds:
-                self.chat.add(round_)
-            self._record.rounds(rounds)
-            self._stage.take(rounds)
+            self._stage.take([self.chat.add(round_) for round_ in rounds])
 
     async def _take(self, event: Event) -> None:
         match event:
+            case Prefill() | Round() | Finished() if self._race is not None:
+                await self._race_on(self._race, event)
             case Loading():
                 self._stage.show_loading(event)
             case Ready(info=info):
@@ -75,7 +95,6 @@ class Host:
                 self.chat.prefilled(event)
                 self._stage.show_prefill(event)
             case Finished() if self.replying:
-                self._record.reply(event)
                 await self._end_reply(event)
                 await self._next()
             case Failed():
@@ -90,9 +109,6 @@ class Host:
             chat.controls = replace(chat.controls, chain=info.max_chain)
         if info.max_chain == 0 and chat.controls.auto:
             chat.controls = replace(chat.controls, auto=False)
-        if self._past is not None:
-            chat.messages = [m for m in to_messages(self._past, info) if m.role != "system"]
-            self._past = None
         self._record.opened(info, chat.controls, chat.system)
         self._stage.show_pair(info)
         self._stage.show_controls(chat.controls, info)
@@ -106,6 +122,8 @@ class Host:
         if self.chat.phase == "down":
             return  # it has been told
         gone = event.fatal or self.chat.phase == "loading"
+        if self._race is not None:
+            await self._race_on(self._race, event)
         if self.replying:
             self._record.note("failed", event.message)
             await self._end_reply(event)
@@ -118,17 +136,30 @@ class Host:
 
     async def _end_reply(self, ended: Finished | Failed) -> None:
         """The reply is over and the worker waits; a message without an answer becomes the draft again."""
+        chat, live = self.chat, self.chat.reply
+        assert live is not None
         self._stream(False)
+        whole = live.whole(ended) if isinstance(ended, Finished) else None
+        if whole is not None:
+            self._record.reply(whole)
         await self._stage.flush(all_parts=True)
-        unanswered = self.chat.end_reply(ended if isinstance(ended, Finished) else None)
-        await self._stage.end_reply(ended)
-        self.chat.phase = "idle"
-        stopped = isinstance(ended, Finished) and ended.reason == "cancelled"
+        unanswered = chat.end_reply(whole)
+        await self._stage.end_reply(whole or ended, None if unanswered else live.exchange)
+        if not live.rounds and live.exchange.reply is not None:
+            await self._stage.conversation.show_reply(live.exchange)  # there is no other one after all
+        chat.phase = "idle"
         if unanswered:
             self._stage.prompt.give_back(unanswered)
-        elif stopped and self.chat.queue and not self._stage.prompt.text:
-            self._stage.prompt.give_back("\n\n".join(self.chat.queue))
-            self.chat.queue.clear()
+        elif isinstance(ended, Finished) and ended.reason == "cancelled":
+            self._give_back_queue()
+
+    def _give_back_queue(self) -> None:
+        """Messages that waited behind a reply that was stopped are drafts again, before the one that there is."""
+        queue = self.chat.queue
+        if queue:
+            draft = self._stage.prompt.text
+            self._stage.prompt.write("\n\n".join((*queue, draft) if draft.strip() else queue))
+            queue.clear()
             self._stage.show_queue()
 
     async def say(self, text: str) -> None:
@@ -140,23 +171,58 @@ class Host:
         """Send the message that has waited longest, if the worker waits for one."""
         text = self.chat.queue.popleft() if self.chat.phase == "idle" and self.chat.queue else ""
         self._stage.show_queue()
-        if not text:
-            return
-        self._record.user(text)
-        await self._stage.begin_reply(text)
+        if text:
+            self._record.user(text)
+            await self.ask(self.chat.say(text), text)
+
+    async def ask(self, say: Say, said: str | None = None) -> None:
+        """Have a reply decoded: to a new message, or (None) another one or the rest of one to the last message."""
+        assert self.chat.reply is not None
+        self.pace.begin()
+        await self._stage.begin_reply(said, self.chat.reply)
         self._stream(True)
-        self._link.say(self.chat.say(text))
+        self._link.say(say)
 
     def stop(self) -> None:
-        """End the reply at its next round; what came stays."""
-        if self.replying:
+        """End the reply or the race at its next round; what came stays."""
+        if self.replying or self._race is not None:
+            self.pace.hurry()
             self._link.cancel()
+
+    async def race(self, race: Race) -> None:
+        """Decode a prompt twice.
+
+        Raises:
+            SettingError: The worker is at something else.
+        """
+        self.must_wait()
+        self.chat.phase, self._race = "racing", race
+        self.pace.begin()
+        self.pace.hurry()
+        self._stream(True)
+        self._link.say(race.request())
+
+    async def _race_on(self, race: Race, event: Event) -> None:
+        if race.take(event):
+            self._link.say(race.request())
+        elif race.over:
+            self._race = None
+            self._stream(False)
+            self.chat.phase = "idle"
+            self._record.note("race", race.verdict())
+            await self._stage.conversation.add_note(race.verdict())
+            if not isinstance(event, Failed):
+                await self._next()
 
     async def give_up(self) -> None:
         """The worker is about to be restarted, whatever it is at; the conversation stays."""
         self._link.fetch()
+        self.pace.drop()
+        gone = Failed("The worker was restarted.", "")
+        if self._race is not None:
+            await self._race_on(self._race, gone)
         if self.replying:
-            await self._end_reply(Failed("The worker was restarted.", ""))
+            await self._end_reply(gone)
         self.chat.phase, self.chat.info = "loading", None
         self._stage.show_loading(Loading("starting", None))
 
@@ -177,12 +243,11 @@ class Host:
         """Begin a new conversation.
 
         Raises:
-            SettingError: A reply streams.
+            SettingError: A reply streams, or a race runs.
         """
-        if self.replying:
-            raise SettingError("A reply is streaming.", "Esc stops it; then begin anew.")
+        if self.chat.phase in ("replying", "racing"):
+            self.must_wait()
         self._record.renew()
         self.chat.renew()
-        self._past = None
         self.set_controls(self.chat.controls)
         await self._stage.renew()

@@ -18,6 +18,7 @@ Kind = Literal["accepted", "correction", "bonus", "plain"]
 """How a token of the reply came to be."""
 
 _PART = "\ufffd"
+CHANNEL, CHANNEL_END = "<|channel>", "<channel|>"  # Gemma 4's control tokens: no text, and around its thinking
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Piece:
 
     kind: Kind
     text: str
+    thought: bool = False  # in a channel of thinking
 
 
 def kinds_of(round_: Round) -> Iterator[tuple[Kind, str]]:
@@ -41,6 +43,7 @@ class Marker:
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Kind, str]] = deque()
+        self._thinks = False  # a channel is open
         self._last: Kind = "plain"  # of the token taken last: owns characters that no token spells
 
     def take(self, round_: Round) -> list[Piece]:
@@ -54,10 +57,10 @@ class Marker:
         at = 0
         while at < len(text):
             kind, size = self._next(text, at)
-            if pieces and pieces[-1].kind == kind:
-                pieces[-1] = Piece(kind, pieces[-1].text + text[at : at + size])
+            if pieces and (pieces[-1].kind, pieces[-1].thought) == (kind, self._thinks):
+                pieces[-1] = Piece(kind, pieces[-1].text + text[at : at + size], self._thinks)
             elif size:
-                pieces.append(Piece(kind, text[at : at + size]))
+                pieces.append(Piece(kind, text[at : at + size], self._thinks))
             at += size
         return pieces
 
@@ -83,4 +86,6 @@ class Marker:
         return self._last, len(text) - at
 
     def _take(self) -> None:
-        self._last = self._waiting.popleft()[0]
+        self._last, spelled = self._waiting.popleft()
+        if spelled in (CHANNEL, CHANNEL_END):
+            self._thinks = spelled == CHANNEL

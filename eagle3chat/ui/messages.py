@@ -11,7 +11,8 @@ from textual.message import Message
 class Submitted(Message):
     """Enter was pressed in the prompt."""
 
-    text: str
+    text: str  # with what its placeholders stand for
+    draft: str = ""  # as it stood in the prompt
 
 
 @dataclass

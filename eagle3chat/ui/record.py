@@ -5,7 +5,7 @@ A disk that is full costs the record, never the chat: the first failure is repor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from eagle3chat.engine.errors import TranscriptError
 from eagle3chat.engine.events import Finished, Info, Round
@@ -52,6 +52,18 @@ class Record:
     def reply(self, finished: Finished) -> None:
         """The reply is complete."""
         self._write(lambda t: t.reply(finished))
+
+    def back(self, keep: int) -> None:
+        """The first exchanges stay."""
+        self._write(lambda t: t.back(keep))
+
+    def choose(self, place: int) -> None:
+        """Another reply to the last message counts."""
+        self._write(lambda t: t.choose(place))
+
+    def go_on(self, place: int, rounds: Sequence[Round]) -> None:
+        """A reply to the last message goes on."""
+        self._write(lambda t: t.go_on(place, rounds))
 
     def note(self, kind: str, text: str) -> None:
         """Something happened beside the messages."""

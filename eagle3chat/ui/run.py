@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from eagle3chat.engine.requests import Controls, PairOptions
 from eagle3chat.engine.worker import DecodeWorker
 from eagle3chat.transcript import Transcript
 from eagle3chat.transcript_codec import Conversation
 from eagle3chat.ui.app import ChatApp
+from eagle3chat.ui.history import History, default_history_path
 from eagle3chat.ui.link import WorkerFactory
 
 
@@ -23,6 +25,7 @@ def run_chat(
     conversation: Conversation | None = None,
     theme: str | None = None,
     marks: str | None = None,
+    keys: Mapping[str, str] | None = None,
     worker_factory: WorkerFactory = DecodeWorker,
 ) -> int:
     """Chat until the person leaves.
@@ -39,6 +42,7 @@ def run_chat(
         conversation: What `transcript` holds already.
         theme: A theme's name, "dark", "light" or "auto".
         marks: "full", "subtle" or "off".
+        keys: Keys by the id of a binding.
         worker_factory: Makes the decode worker.
 
     Returns:
@@ -54,6 +58,8 @@ def run_chat(
         past=conversation,
         theme=theme or "auto",
         marks=marks or "full",
+        history=History(default_history_path() if transcript is not None else None),
+        keys=keys,
         worker_factory=worker_factory,
     )
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from eagle3chat.engine.events import Round
+from eagle3chat.engine.events import Round, Usage
 
 RECENT = 24  # rounds that the sparkline can show
 
@@ -18,7 +18,9 @@ class Tally:
     emitted: int = 0
     accepted: int = 0
     rejected: int = 0
+    unreached: int = 0
     seconds: float = 0.0
+    drafted_at: list[int] = field(default_factory=list)  # rounds in which there was a draft at this place
     reached_at: list[int] = field(default_factory=list)  # rounds in which the draft at this place was judged
     accepted_at: list[int] = field(default_factory=list)  # rounds in which it was accepted
     chain: int | None = None  # of the last round
@@ -32,11 +34,15 @@ class Tally:
         self.emitted += round_.emitted
         self.accepted += round_.accepted
         self.rejected += rejected
+        self.unreached += len(round_.unreached)
         self.seconds += round_.seconds
         self.recent.append((round_.accepted, len(round_.drafted)))
         missing = len(round_.drafted) - len(self.reached_at)
+        self.drafted_at.extend([0] * missing)
         self.reached_at.extend([0] * missing)
         self.accepted_at.extend([0] * missing)
+        for place in range(len(round_.drafted)):
+            self.drafted_at[place] += 1
         for place in range(round_.accepted + rejected):
             self.reached_at[place] += 1
         for place in range(round_.accepted):
@@ -56,3 +62,22 @@ class Tally:
     def conditional(self) -> list[float | None]:
         """Accepted / judged at each place; None where none was judged."""
         return [a / r if r else None for a, r in zip(self.accepted_at, self.reached_at, strict=True)]
+
+    def usage(self, last: Usage) -> Usage:
+        """The usage of a reply in several stretches, of which `last` is the last one's."""
+        begun = self.emitted - last.generated_tokens
+        return Usage(
+            prompt_tokens=last.prompt_tokens - begun,
+            reused_tokens=min(last.reused_tokens, last.prompt_tokens - begun),
+            generated_tokens=self.emitted,
+            rounds=self.rounds,
+            accepted=self.accepted,
+            rejected=self.rejected,
+            unreached=self.unreached,
+            reached_at=tuple(self.reached_at),
+            accepted_at=tuple(self.accepted_at),
+            drafted_at=tuple(self.drafted_at),
+            prefill_seconds=last.prefill_seconds,
+            decode_seconds=self.seconds,
+            first_token_seconds=last.first_token_seconds,
+        )

@@ -15,6 +15,7 @@ from eagle3chat.ui.tally import Tally
 
 def replied(reason="stop", stop="<|im_end|>", words="Yes, it does."):
     chat = Chat(Controls(), system="Be short.")
+    chat.info = INFO
     chat.phase = "idle"
     say = chat.say("Does it?")
     rounds = [*rounds_of(tokens_of(words))]
@@ -52,7 +53,7 @@ def test_a_message_without_an_answer_is_taken_back():
     chat.phase = "idle"
     chat.say("Too long")
     assert chat.end_reply(None) == "Too long"
-    assert chat.messages == []
+    assert chat.messages == ()
 
 
 def test_context_in_use():
@@ -64,7 +65,7 @@ def test_a_new_conversation_has_a_new_seed():
     chat, *_ = replied()
     seed = chat.controls.sampling.seed
     chat.renew()
-    assert (chat.messages, chat.used) == ([], 0)
+    assert (chat.messages, chat.used) == ((), 0)
     assert chat.controls.sampling.seed != seed
 
 

@@ -15,11 +15,12 @@ from textual.widgets import Input, Static
 from eagle3chat.engine.events import Round
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.inspection import find, page
+from eagle3chat.ui.screens.trace import Trace
 from eagle3chat.ui.widgets.line import first_fitting
 
 LOOK_SECONDS = 0.125  # between two looks at a live reply: at most 8 pages a second
 HINTS = (
-    "left/right round   home/end first, last   up/down reply   / find, n next   Esc close",
+    "left/right round   home/end first, last   up/down reply   / find, n next   t text   Esc close",
     "left/right round  up/down reply  / find  Esc close",
     "arrows step  / find  Esc close",
 )
@@ -42,6 +43,7 @@ class Inspector(ModalScreen[None]):
         Binding("down,j", "reply(1)", "Next reply", id="inspector.reply.next"),
         Binding("slash", "find", "Find a token", id="inspector.find"),
         Binding("n", "again", "Find the next", id="inspector.again"),
+        Binding("t", "trace", "Whole text", id="inspector.trace"),
     ]
 
     def __init__(self, replies: Sequence[Sequence[Round]], glyphs: Glyphs) -> None:
@@ -121,6 +123,10 @@ class Inspector(ModalScreen[None]):
         """The reply before or after."""
         reply = max(0, min(self._reply + step, len(self._replies) - 1))
         self._go(reply, 0 if reply != self._reply else self._round)
+
+    def action_trace(self) -> None:
+        """The whole text of the reply."""
+        self.app.push_screen(Trace(self._replies, self._glyphs, self._reply))
 
     def action_find(self) -> None:
         """Open the search."""

@@ -5,6 +5,10 @@ All parts of all turns are children of one stream, whose layout costs the same h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
@@ -14,19 +18,23 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from eagle3chat.engine.events import Failed, Finished
-from eagle3chat.transcript_codec import Conversation as Past
-from eagle3chat.transcript_codec import Note, Said
-from eagle3chat.transcript_codec import Reply as PastReply
+from eagle3chat.transcript_line import Exchange
 from eagle3chat.ui.blocks import Splitter
 from eagle3chat.ui.clean import clean
-from eagle3chat.ui.figures import under_reply
+from eagle3chat.ui.figures import plural, under_reply
 from eagle3chat.ui.glyphs import Glyphs
+from eagle3chat.ui.marks import Piece
+from eagle3chat.ui.thinking import reply_parts
 from eagle3chat.ui.widgets.marked_text import MarkedText
 from eagle3chat.ui.widgets.reply import Reply, settled
+from eagle3chat.ui.widgets.thought import Thought
 from eagle3chat.ui.widgets.under import Under
 
 TAIL_STEP = 2  # rows by which a live reply grows
-SHOWN_TURNS = 60  # of a conversation that goes on
+SHOWN_TURNS = 60  # exchanges that are on the screen
+SPARE_TURNS = 20  # more of them, before the oldest are taken from it
+SAID_LINES = 40  # of a message of the user; of a longer one the beginning is shown
+SAID_CHARACTERS = 6000
 
 
 class Column(Vertical):
@@ -34,6 +42,14 @@ class Column(Vertical):
 
     BLANK = True  # nothing of its own to draw, so nothing to keep for each of its rows
     virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # it does not scroll: no second layout when it grows
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where an exchange begins on the screen, and its reply."""
+
+    said: Widget
+    reply: Widget | None = None
 
 
 class Conversation(VerticalScroll, can_focus=False):
@@ -45,6 +61,8 @@ class Conversation(VerticalScroll, can_focus=False):
     def __init__(self, glyphs: Glyphs, *first: Widget) -> None:
         super().__init__()
         self._glyphs = glyphs
+        self._places: list[_Place] = []  # of the exchanges that are shown
+        self._hidden = 0  # exchanges before them
         self.column = Column(*first)
 
     def compose(self) -> ComposeResult:
@@ -59,61 +77,129 @@ class Conversation(VerticalScroll, can_focus=False):
         """Show the end and stay there."""
         self.anchor()
 
+    def to_reply(self) -> bool:
+        """Show the beginning of the last reply; whether there is one."""
+        reply = self._places[-1].reply if self._places else None
+        if reply is not None:
+            self.release_anchor()
+            self.scroll_to_widget(reply, animate=False, top=True, force=True)
+        return reply is not None
+
     async def add_user(self, text: str) -> None:
         """A message of the user."""
         self.to_end()
-        await self.column.mount_all(self._user(text))
+        widgets = self._user(text)
+        self._places.append(_Place(widgets[0]))
+        await self.column.mount_all(widgets)
+        if len(self._places) > SHOWN_TURNS + SPARE_TURNS:
+            await self._hide(len(self._places) - SHOWN_TURNS)
 
     async def begin_reply(self) -> Reply:
-        """The place of a reply."""
-        tail = MarkedText(step=TAIL_STEP, classes="tail")
-        await self.column.mount_all([self._label("model"), tail])
-        return Reply(self.column, tail)
+        """The place of a reply to the last message, in that of the reply before it if there is one."""
+        await self._take_reply()
+        label, tail = self._label("model"), MarkedText(step=TAIL_STEP, classes="tail")
+        self._places[-1].reply = label
+        await self.column.mount_all([label, tail])
+        return Reply(self.column, tail, self._glyphs)
+
+    async def show_reply(self, exchange: Exchange) -> None:
+        """The reply that counts, in the place of what is shown."""
+        await self._take_reply()
+        if exchange.reply is not None:
+            widgets = self._past_reply(exchange)
+            self._places[-1].reply = widgets[0]
+            await self.column.mount_all(widgets)
 
     async def add_note(self, text: str, error: bool = False) -> None:
         """Something that is neither of the user nor of the model."""
         await self.column.mount(self._note(text, error))
 
-    async def add_past(self, past: Past) -> None:
-        """The turns of a conversation that goes on."""
-        widgets: list[Widget] = []
-        if hidden := len(past.turns) - SHOWN_TURNS:
-            widgets += [self._note(f"{hidden} earlier turns are not shown")] if hidden > 0 else []
-        for turn in past.turns[-SHOWN_TURNS:]:
-            match turn:
-                case Said(role="user", text=text):
-                    widgets += self._user(text)
-                case PastReply():
-                    widgets += self._past_reply(turn)
-                case Note(text=text):
-                    widgets.append(self._note(text))
+    async def add_past(self, past: Sequence[Exchange]) -> None:
+        """The exchanges of a conversation that goes on."""
+        self._hidden = max(0, len(past) - SHOWN_TURNS)
+        widgets: list[Widget] = [self._hidden_note()] if self._hidden else []
+        for exchange in past[self._hidden :]:
+            said, reply = self._user(exchange.said), self._past_reply(exchange)
+            self._places.append(_Place(said[0], reply[0] if reply else None))
+            widgets += said + reply
         await self.column.mount_all(widgets)
         self.to_end()
 
+    async def back(self, keep: int) -> None:
+        """Take all but the first `keep` exchanges away."""
+        first = max(0, keep - self._hidden)
+        if first < len(self._places):
+            gone = self._places[first:]
+            del self._places[first:]
+            await self._remove_from(gone[0].said)
+
     async def clear(self) -> None:
         """Take everything away."""
+        self._places.clear()
+        self._hidden = 0
         await self.column.remove_children()
 
-    def under(self, ended: Finished | Failed | None) -> Under:
-        """The line under a reply that ended so."""
+    def under(self, ended: Finished | Failed | None, exchange: Exchange | None = None) -> Under:
+        """The line under a reply that ended so; which of several replies it is."""
         parts = under_reply(ended) if isinstance(ended, Finished) else ["not finished"]
+        if exchange is not None and len(exchange.replies) > 1:
+            parts.insert(0, f"reply {exchange.chosen + 1} of {len(exchange.replies)}")
         return Under(parts, f" {self._glyphs.dot} ")
+
+    async def _take_reply(self) -> None:
+        if (label := self._places[-1].reply) is not None:
+            self._places[-1].reply = None
+            await self._remove_from(label)
+
+    async def _remove_from(self, first: Widget) -> None:
+        children = list(self.column.children)
+        await self.column.remove_children(children[children.index(first) :])
+
+    async def _hide(self, count: int) -> None:
+        """Take the oldest exchanges from the screen."""
+        self._hidden += count
+        del self._places[:count]
+        children = list(self.column.children)
+        with self.app.batch_update():
+            await self.column.remove_children(children[: children.index(self._places[0].said)])
+            await self.column.mount(self._hidden_note(), before=0)
+
+    def _hidden_note(self) -> Widget:
+        were = "turn is" if self._hidden == 1 else "turns are"
+        return self._note(f"{self._hidden} earlier {were} not shown")
 
     def _label(self, who: str) -> Widget:
         label = Content.assemble((self._glyphs.bar, "$primary" if who == "model" else "$quiet"), f" {who}")
         return Static(label, classes="label", markup=False)
 
     def _user(self, text: str) -> list[Widget]:
-        return [self._label("you"), Static(Content(clean(text)), classes="said", markup=False)]
+        lines = text[:SAID_CHARACTERS].split("\n")[:SAID_LINES]
+        shown = Content(clean("\n".join(lines)))
+        if left := len(text) - sum(len(line) + 1 for line in lines) + 1:
+            shown += Content.styled(f"\n{self._glyphs.ellipsis} {plural(left, 'character')} more", "$quiet")
+        return [self._label("you"), Static(shown, classes="said", markup=False)]
 
     def _note(self, text: str, error: bool = False) -> Widget:
         return Static(Content(clean(text)), classes="note -error" if error else "note", markup=False)
 
-    def _past_reply(self, reply: PastReply) -> list[Widget]:
-        splitter = Splitter()
-        blocks = [*splitter.feed(clean(reply.text)), splitter.open]
-        return [
-            self._label("model"),
-            *(settled(block) for block in blocks if block.strip()),
-            self.under(reply.finished),
-        ]
+    def _past_reply(self, exchange: Exchange) -> list[Widget]:
+        reply = exchange.reply
+        if reply is None:
+            return []
+        widgets = [self._label("model")]
+        for is_thought, parts in groupby(reply_parts(reply), key=lambda part: part.thought):
+            text = "".join(part.piece.text for part in parts)
+            if is_thought:
+                thought = Thought(self._glyphs)
+                thought.append([Piece("plain", clean(text))])
+                thought.finish()
+                widgets += [thought, thought.body]
+            else:
+                widgets += _blocks(text)
+        return [*widgets, self.under(reply.finished, exchange)]
+
+
+def _blocks(text: str) -> list[Widget]:
+    splitter = Splitter()
+    blocks = [*splitter.feed(clean(text)), splitter.open]
+    return [settled(block) for block in blocks if block.strip()]

@@ -8,6 +8,7 @@ from textual.timer import Timer
 
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.ui.commands import COMMANDS, is_command
+from eagle3chat.ui.completion import choice
 from eagle3chat.ui.widgets.line import Line
 
 NOTICE_SECONDS = 8.0
@@ -35,6 +36,7 @@ class Keys(Line):
         self._error = False
         self._waiting = ""
         self._hint = ""
+        self._words: tuple[str, ...] = ()
         self._more = False
         self._expiry: Timer | None = None
 
@@ -59,19 +61,21 @@ class Keys(Line):
             self._more = more
             self.refresh()
 
-    def show_hint(self, draft: str) -> None:
-        """Commands that the draft may become."""
+    def show_hint(self, draft: str, before: str = "") -> None:
+        """What the draft may become: a command, or with the text before the cursor a path."""
         hint = draft if is_command(draft) or draft == "/" else ""
-        if hint != self._hint:
-            self._hint = hint
+        found = choice(before) if "@" in before else None
+        words = found.words if found is not None else ()
+        if (hint, words) != (self._hint, self._words):
+            self._hint, self._words = hint, words
             self.refresh()
 
-    def tell(self, text: str, error: bool = False) -> None:
-        """Show a line for a few seconds; an empty one ends what is shown."""
+    def tell(self, text: str, error: bool = False, seconds: float | None = NOTICE_SECONDS) -> None:
+        """Show a line for some seconds (None: until the next one); an empty one ends what is shown."""
         self._notice, self._error = clean_line(text), error
         if self._expiry is not None:
             self._expiry.stop()
-        self._expiry = self.set_timer(NOTICE_SECONDS, lambda: self.tell("")) if text else None
+        self._expiry = self.set_timer(seconds, lambda: self.tell("")) if text and seconds else None
         self.refresh()
 
     def line(self, width: int) -> Content:
@@ -80,6 +84,8 @@ class Keys(Line):
             return Content.styled(f" {self.notice}", "$text-error" if error else "$text")
         if self._hint:
             return self._hints(width)
+        if self._words:
+            return Content.styled(" Tab  " + "  ".join(clean_line(word) for word in self._words), "$quiet")
         keys = [*self._keys, *((("ctrl+end", "more below", 8),) if self._more else ())]
         while len(keys) > 1 and sum(cell_len(key) + cell_len(what) + 4 for key, what, _ in keys) > width:
             keys.remove(min(keys, key=lambda item: item[2]))

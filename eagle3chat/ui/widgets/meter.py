@@ -27,6 +27,7 @@ class Meter(Line):
         self._controls = controls
         self._info: Info | None = None
         self._tally = Tally()
+        self._slow = 0.0  # rounds a second that are shown
 
     def show_controls(self, controls: Controls, info: Info | None) -> None:
         """Chain, temperature and seed as they are now."""
@@ -36,6 +37,11 @@ class Meter(Line):
     def show_tally(self, tally: Tally) -> None:
         """Figures of the reply; kept until the next one begins."""
         self._tally = tally
+        self.refresh()
+
+    def show_slow(self, rate: float) -> None:
+        """Slow motion, in rounds a second; 0: none."""
+        self._slow = rate
         self.refresh()
 
     def line(self, width: int) -> Content:
@@ -61,6 +67,8 @@ class Meter(Line):
     def _settings(self, detail: int) -> Content:
         sampling = self._controls.sampling
         parts = [chain_state(self._info, self._controls, self._tally.chain), f"T {number(sampling.temperature)}"]
+        if self._slow:
+            parts.insert(0, f"SLOW {number(self._slow)} rounds/s")
         if detail > 5:
             if sampling.top_k:
                 parts.append(f"top-k {sampling.top_k}")

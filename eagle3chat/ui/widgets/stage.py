@@ -9,8 +9,10 @@ from textual.containers import Vertical
 
 from eagle3chat.engine.events import Failed, Finished, Info, Loading, Prefill, Round
 from eagle3chat.engine.requests import Controls
-from eagle3chat.ui.chat import Chat
+from eagle3chat.transcript_line import Exchange
+from eagle3chat.ui.chat import Chat, LiveReply
 from eagle3chat.ui.glyphs import Glyphs
+from eagle3chat.ui.history import History
 from eagle3chat.ui.tally import Tally
 from eagle3chat.ui.widgets.conversation import Conversation
 from eagle3chat.ui.widgets.header import Header
@@ -31,7 +33,7 @@ class Stage(Vertical):
 
     BLANK = True  # nothing of its own to draw
 
-    def __init__(self, glyphs: Glyphs, chat: Chat) -> None:
+    def __init__(self, glyphs: Glyphs, chat: Chat, history: History) -> None:
         super().__init__()
         self._glyphs = glyphs
         self._chat = chat
@@ -43,7 +45,7 @@ class Stage(Vertical):
         self._rounds: list[Round] = []  # not in the lane yet
         self._flushes = 0
         self.conversation = Conversation(glyphs, self._welcome)
-        self.prompt = Prompt(glyphs)
+        self.prompt = Prompt(glyphs, history)
         self.keys = Keys()
 
     def compose(self) -> ComposeResult:
@@ -83,13 +85,19 @@ class Stage(Vertical):
         more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
         self.keys.show_waiting(f"waits for the worker: {waiting[0]}{more}" if waiting else "")
 
-    async def begin_reply(self, said: str) -> None:
-        """A message of the user, and the place of the reply to it."""
-        await self.conversation.add_user(said)
+    async def begin_reply(self, said: str | None, begun: LiveReply) -> None:
+        """The place of a reply, behind a message of the user unless it is another reply or the rest of one."""
+        if said is not None:
+            await self.conversation.add_user(said)
         self._reply = await self.conversation.begin_reply()
         self._lane.clear()
-        self._meter.show_tally(Tally())
+        self._meter.show_tally(begun.tally)
         self._rounds, self._flushes = [], 0
+        if begun.rounds:
+            self._reply.take(begun.rounds)
+            await self._reply.flush()
+        if said is None:
+            self.conversation.to_end()
         self.keys.show_replying(True)
         self.prompt.area.cursor_blink = False  # its timer would repaint all along the reply
 
@@ -124,17 +132,22 @@ class Stage(Vertical):
         """Tell when the end of the conversation is out of sight, once the layout has settled."""
         self.call_after_refresh(lambda: self.keys.show_more(not self.conversation.at_end))
 
-    async def end_reply(self, ended: Finished | Failed) -> None:
-        """The reply is complete, or what came of it is all that there will be."""
+    async def end_reply(self, ended: Finished | Failed, exchange: Exchange | None) -> None:
+        """The reply is complete, or what came of it is all that there will be; None: there is nothing of it."""
         reply, self._reply = self._reply, None
         if reply is None:
             return
-        await reply.finish(ended.text if isinstance(ended, Finished) else "", self.conversation.under(ended))
+        under = self.conversation.under(ended, exchange)
+        await reply.finish(ended.text if isinstance(ended, Finished) else "", under)
         if not self._lane.has_rounds:
             self._lane.show_status("")
         self.keys.show_replying(False)
         self.check_end()
         self.prompt.area.cursor_blink = self.app.animation_level != "none"
+
+    def show_slow(self, rate: float) -> None:
+        """Rounds a second that are shown; 0: as they come."""
+        self._meter.show_slow(rate)
 
     async def renew(self) -> None:
         """Empty the conversation."""

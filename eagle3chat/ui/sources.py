@@ -1,0 +1,45 @@
+"""What can be copied of a conversation, as it was written: never what wrapping or Markdown made of it. No widget."""
+
+from __future__ import annotations
+
+import re
+
+from eagle3chat.engine.errors import SettingError
+from eagle3chat.ui.chat import Chat
+from eagle3chat.ui.thinking import answer
+
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def source(chat: Chat, what: str) -> tuple[str, str]:
+    """Its name and its text: "" the last reply, "code" its last code block, "all" the conversation.
+
+    Raises:
+        SettingError: There is no such thing.
+    """
+    if what == "all":
+        turns: list[str] = []
+        for exchange in chat.exchanges:
+            turns.append(f"## you\n\n{exchange.said}")
+            if exchange.reply is not None:
+                turns.append(f"## model\n\n{answer(exchange.reply)}")
+        if turns:
+            return "the conversation", "\n\n".join(turns)
+    elif what in ("", "reply", "code"):
+        reply = chat.last.reply if chat.last is not None else None
+        live = "".join(r.text for r in chat.reply.rounds) if chat.reply is not None else ""
+        text = live or (answer(reply) if reply is not None else "")
+        if text and what != "code":
+            return "the reply so far" if live else "the reply", text
+        if blocks := code_blocks(text):
+            return "the last code block", blocks[-1]
+        if text:
+            raise SettingError("There is no code block in the last reply.", "/copy copies the reply.")
+    else:
+        raise SettingError(f"/copy does not know {what!r}.", "Write /copy, /copy code or /copy all.")
+    raise SettingError("There is nothing to copy yet.", "Write a message first.")
+
+
+def code_blocks(text: str) -> list[str]:
+    """The texts of the fenced blocks, without their last newline."""
+    return [match[2].rstrip("\n") for match in _FENCE.finditer(text)]
