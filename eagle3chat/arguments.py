@@ -104,9 +104,15 @@ def _add_bench(parser: Parser) -> None:
 
 
 def _add_export(parser: Parser) -> None:
-    parser.add_argument("--target", required=True, metavar="PATH", help="a GGUF file or a Hugging Face directory")
-    parser.add_argument("--draft", metavar="PATH", help="an EAGLE-3 head's directory (default: the target alone)")
+    parser.add_argument(
+        "--target", required=True, metavar="PATH|ID", help="a GGUF file, a Hugging Face directory, or a hub id"
+    )
+    parser.add_argument("--draft", metavar="PATH|ID", help="an EAGLE-3 head's directory (default: the target alone)")
     parser.add_argument("--output-dir", required=True, metavar="DIR", help="the bundle to write")
+    parser.add_argument("--target-model", metavar="NAME", help="gemma4_31b: what its checkpoint leaves out")
+    parser.add_argument(
+        "--backend", choices=("torch", "mlx", "cuda"), help="for the record: a bundle is the same for all"
+    )
     parser.add_argument("--name", metavar="NAME", help="the target's name as shown")
     parser.add_argument("--template", metavar="NAME|FILE", help="gemma4, chatml, llama3, model, or a Jinja file")
     parser.add_argument("--chain", metavar="K", type=int, help="default chain (default: 3)")
@@ -116,6 +122,21 @@ def _add_export(parser: Parser) -> None:
     parser.add_argument("--taps", metavar="B,B,B", type=_integers, help="tap boundaries (default: what the draft says)")
     parser.add_argument(
         "--own-embedding", action=argparse.BooleanOptionalAction, help="use the draft's embedding, or the target's"
+    )
+    parser.add_argument(
+        "--share-draft-embedding", action="store_true", help="use the target's embedding; refused where they differ"
+    )
+    parser.add_argument(
+        "--copy-target", action="store_true", help="copy a target's files that need no change (default: link them)"
+    )
+    group = parser.add_argument_group("quantisation")
+    group.add_argument("--quantize-target", choices=("int4", "int8"), help="the target; its embedding is 8-bit")
+    group.add_argument("--group-size", metavar="G", type=int, help="of the target: 32, 64 or 128 (default: 32)")
+    group.add_argument("--quantize-draft", action="store_true", help="the draft's: 4 bits, embedding and head 8")
+    group.add_argument("--draft-bits", metavar="N", type=int, help="of that draft's linears: 4 or 8 (default: 4)")
+    group.add_argument("--refine", action="store_true", help="fit 4-bit scales and biases to their codes; slower")
+    group.add_argument(
+        "--requantize", action="store_true", help="quantise anew what has no exact form, and print the error"
     )
 
 

@@ -10,12 +10,27 @@ import shlex
 import sys
 from pathlib import Path
 
-from eagle3chat.engine.export import DEFAULT_CHAIN, DEFAULT_MAX_CHAIN, DEFAULT_MAX_PREFILL, export_bundle
+from eagle3chat.engine.errors import SettingError
+from eagle3chat.engine.export import DEFAULT_CHAIN, DEFAULT_MAX_CHAIN, DEFAULT_MAX_PREFILL, Changes, export_bundle
+from eagle3chat.engine.layout import GROUPS
+from eagle3chat.engine.quantise import Coding
 from eagle3chat.opening import Progress
 from eagle3chat.wishes import flag
 
 PATHS = ("target", "draft", "output_dir", "template")
-FLAGS = (*PATHS, "name", "chain", "max_chain", "max_prefill", "max_seq_len", "taps")
+VALUES = (
+    "name",
+    "chain",
+    "max_chain",
+    "max_prefill",
+    "max_seq_len",
+    "taps",
+    "quantize_target",
+    "group_size",
+    "draft_bits",
+)
+FLAGS = ("backend", "target_model", *PATHS, *VALUES)
+SWITCHES = ("quantize_draft", "share_draft_embedding", "copy_target", "refine", "requantize")
 
 
 def export(args: argparse.Namespace) -> int:
@@ -24,13 +39,16 @@ def export(args: argparse.Namespace) -> int:
     Raises:
         Eagle3Error: A source cannot be read or converted exactly, or the bundle cannot be written.
     """
+    changes, share = _changes(args), bool(flag(args, "share_draft_embedding"))
+    if share and flag(args, "own_embedding"):
+        raise SettingError("A draft cannot both share the target's embedding and use its own.", "Leave one flag out.")
     progress = Progress(sys.stderr)
     remarks: list[str] = []
     draft = flag(args, "draft")
     try:
         path = export_bundle(
-            Path(args.target).expanduser(),
-            Path(draft).expanduser() if draft else None,
+            args.target,
+            draft or None,
             Path(args.output_dir).expanduser(),
             template=flag(args, "template"),
             chain=_given(args, "chain", DEFAULT_CHAIN if draft else 0),
@@ -39,6 +57,10 @@ def export(args: argparse.Namespace) -> int:
             max_seq_len=flag(args, "max_seq_len"),
             taps=flag(args, "taps"),
             own_embedding=flag(args, "own_embedding"),
+            share_embedding=share,
+            changes=changes,
+            copy_target=bool(flag(args, "copy_target")),
+            model=flag(args, "target_model"),
             name=flag(args, "name"),
             progress=progress,
             remark=remarks.append,
@@ -50,6 +72,25 @@ def export(args: argparse.Namespace) -> int:
             print(remark, file=sys.stderr)
     print(path)
     return 0
+
+
+def _changes(args: argparse.Namespace) -> Changes:
+    """What is quantised."""
+    wanted, group = flag(args, "quantize_target"), flag(args, "group_size")
+    refine, bits = bool(flag(args, "refine")), flag(args, "draft_bits")
+    if group is not None and group not in GROUPS:
+        raise SettingError(f"Groups of {group} columns are not possible.", "Use --group-size 32, 64 or 128.")
+    if group is not None and wanted is None:
+        raise SettingError("--group-size is of a target that is quantised.", "Add --quantize-target int4 or int8.")
+    if bits is not None and not flag(args, "quantize_draft"):
+        raise SettingError("--draft-bits is of a draft that is quantised.", "Add --quantize-draft.")
+    target = None if wanted is None else Coding(8 if wanted == "int8" else 4, group or GROUPS[0], refine)
+    return Changes(
+        target=target,
+        draft_bits=(bits if bits is not None else 4) if flag(args, "quantize_draft") else 0,
+        refine=refine,
+        requantize=bool(flag(args, "requantize")),
+    )
 
 
 def command_line(args: argparse.Namespace) -> str:
@@ -66,6 +107,7 @@ def command_line(args: argparse.Namespace) -> str:
         words += [f"--{name.replace('_', '-')}", str(value)]
     if (own := flag(args, "own_embedding")) is not None:
         words.append("--own-embedding" if own else "--no-own-embedding")
+    words += [f"--{name.replace('_', '-')}" for name in SWITCHES if flag(args, name)]
     return shlex.join(words)
 
 

@@ -74,8 +74,9 @@ def as_hqq(path: Path, prefix: str = "model.", shards: int = 1, group: int = 32)
         eight = "embed_tokens" in name or any(f"layers.0.{at}" in name for at in ("self_attn.v", "mlp.down"))
         size = columns if "embed_tokens" in name else group
         if eight:
-            codes = rng.integers(-127, 128, dense.shape, np.int8)
-            scale = bf16(rng.uniform(0.5, 1.0, (rows, columns // size)) * dense.std() / 60.0)
+            grouped = dense.reshape(rows, -1, size)
+            scale = bf16(np.maximum(np.abs(grouped).max(-1) / 126.0, 1e-4))
+            codes = np.rint(dense / np.repeat(scale, size, 1)).clip(-127, 127).astype(np.int8)
             zero = np.zeros(scale.shape, np.int8)
             metadata[logical] = json.dumps(
                 {
@@ -92,9 +93,11 @@ def as_hqq(path: Path, prefix: str = "model.", shards: int = 1, group: int = 32)
             stored = [_plain(f"{part}qdata", codes), _bf16_tensor(f"{part}scale", scale)]
             tensors += [*stored, _plain(f"{part}zero_point", zero)]
         else:
-            codes = rng.integers(0, 16, dense.shape, np.uint8)
-            scale = bf16(rng.uniform(0.5, 1.0, (rows, columns // size)) * dense.std() / 4.0)
-            zero = bf16(rng.uniform(4.0, 11.0, scale.shape))
+            grouped = dense.reshape(rows, -1, size)
+            scale = bf16(np.maximum((grouped.max(-1) - grouped.min(-1)) / 14.5, 1e-4))
+            zero = bf16(-grouped.min(-1) / scale + rng.uniform(0.0, 0.5, scale.shape))  # a fraction
+            shifted = np.rint(dense / np.repeat(scale, size, 1) + np.repeat(zero, size, 1))
+            codes = shifted.clip(0, 15).astype(np.uint8)
             metadata[logical] = json.dumps(
                 {
                     "_type": "Int4Tensor",

@@ -44,8 +44,10 @@ class Matrix:
         """Rows [M, K] of the ids [M]: an embedding."""
         if self.scales is None:
             return self.weight[ids]
-        picked = [part[ids] for part in self.arrays]
-        return mx.dequantize(*picked, group_size=self.group, bits=self.bits)
+        words, *numbers = (part[ids] for part in self.arrays)
+        wide = [part.astype(mx.float32) for part in numbers]  # in bfloat16, 8 bits would be off by up to a step
+        rows = mx.dequantize(words, *wide, group_size=self.group, bits=self.bits)
+        return rows.astype(self.scales.dtype)
 
     def packed(self, bits: int) -> Matrix:
         """The same in fewer bits, near its values; itself when it has few already, or no groups of columns."""

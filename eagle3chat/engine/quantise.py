@@ -30,6 +30,7 @@ SHARES = (1.0, 0.92, 0.84, 0.76)
 """Of a group's range, to begin a refinement with: what few weights reach costs all others precision."""
 TURNS = 4
 TINY = 2.0**-100
+LARGEST = 6e4  # of a weight, so that biases fit float16
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +104,9 @@ class _Work:
         error = weights = 0.0
         for start, block in row_blocks(tensor):
             end = start + len(block)
-            codes, scale, bias = coded(block.reshape(len(block), -1, coding.group), coding)
-            if not (np.isfinite(scale).all() and np.isfinite(bias).all()):
+            if max(block.max(), -block.min()) > LARGEST:
                 raise CheckpointError(f"{tensor.name} has weights too large for float16.", "Use another checkpoint.")
+            codes, scale, bias = coded(block.reshape(len(block), -1, coding.group), coding)
             words[start:end] = pack(codes.reshape(block.shape), coding.bits)
             scales[start:end], biases[start:end] = scale, bias
             off = codes * scale[..., None] + bias[..., None]

@@ -20,7 +20,7 @@ from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm
 from eagle3chat.engine.torch_linear import Linear, embedding, few_bits, linear
 from eagle3chat.engine.torch_rope import Angles
 from eagle3chat.engine.torch_target import Precision, Target
-from eagle3chat.engine.torch_weights import Checkpoint, dense
+from eagle3chat.engine.torch_weights import Affine, Checkpoint, dense
 from eagle3chat.kernels import cpu_linear
 
 
@@ -83,12 +83,12 @@ class DraftHead:
         return Norm(weight.to(self._precision.device, self._precision.dtype).clone(), self.config.rms_eps)
 
     def _linear(self, prefix: str, names: dict[str, int], columns: int, biased: bool = False) -> Linear:
-        """The stacked weights of `names` (name -> rows).
+        """The stacked weights of `names` (name -> rows); quantised ones stay as they are stored.
 
-        Beside an int4 target head and MLP have 4 bits and the rest 8. A draft's weights are cold in every round, since
-        the target's go through the caches in between, so bytes cost more here than the little acceptance (tau 1.51 for
-        1.55). Without the compiled kernels all have 8 but the head, which keeps 16: torch's 8-bit kernel is slower
-        there than the reordered dense one.
+        Of dense ones, beside an int4 target, head and MLP have 4 bits and the rest 8. A draft's weights are cold in
+        every round, since the target's go through the caches in between, so bytes cost more here than the little
+        acceptance (tau 1.51 for 1.55). Without the compiled kernels all have 8 but the head, which keeps 16: torch's
+        8-bit kernel is slower there than the reordered dense one.
         """
         p = self._precision
         parts = [self._checkpoint.weight(f"{prefix}{name}", rows, columns) for name, rows in names.items()]
@@ -96,6 +96,8 @@ class DraftHead:
         if biased:
             bias = torch.cat([self._checkpoint.tensor(f"{prefix}{n}.bias", r) for n, r in names.items()])
         head = "lm_head" in names
+        if all(isinstance(part, Affine) for part in parts):
+            return linear(parts, int4=p.int4, dtype=p.dtype, device=p.device, bias=bias, wide=head)
         if p.int4 and (cpu_linear.usable() or not head):
             bits = 4 if head or prefix.endswith(".mlp.") else 8
             return few_bits(torch.cat([dense(part) for part in parts]), bias, bits=bits, wide=head)

@@ -46,13 +46,18 @@ class Judge:
         self.precision = Precision(torch.float32, False, torch.device("cpu"))
         target_weights, draft_weights = Checkpoint(bundle.target_files), Checkpoint([bundle.draft_file])
         self.target = Target(config, target_weights, draft.taps, length, self.precision, lambda share: None)
-        names = [name for name in draft_tensors(draft) if name != TARGET_IDS]
-        self.weights = {name: draft_weights.tensor(name).float() for name in names}
+        shapes = {name: shape for name, shape in draft_tensors(draft).items() if name != TARGET_IDS}
+        self.weights = {
+            name: dense(draft_weights.weight(name.removesuffix(".weight"), *shape))
+            if len(shape) == 2
+            else draft_weights.tensor(name).float()
+            for name, shape in shapes.items()
+        }
         if not draft.own_head:
             self.weights[HEAD] = dense(target_weights.weight("lm_head", config.vocab_size, config.hidden_size))
         self.target_ids = draft_weights.tensor(TARGET_IDS)
         embedding = (
-            draft_weights.tensor("embed_tokens.weight").float()
+            dense(draft_weights.weight("embed_tokens", config.vocab_size, draft.hidden_size))
             if draft.own_embedding
             else self.target.embed(torch.arange(config.vocab_size))
         )
