@@ -85,7 +85,7 @@ class Transcript:
         """
         transcript = cls(path, clock=clock)
         try:
-            transcript._fd = _open_locked(path, os.O_RDWR)
+            transcript._fd = open_locked(path, os.O_RDWR)
             conversation = load(path)
             transcript._end_torn_line()
         except OSError as error:
@@ -226,7 +226,7 @@ class Transcript:
     def _begin(self) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._fd = _open_locked(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            self._fd = open_locked(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             _sync_directory(self.path.parent)
         except OSError as error:
             self._fail(error)
@@ -267,7 +267,13 @@ class Transcript:
         ) from error
 
 
-def _open_locked(path: Path, flags: int) -> int:
+def open_locked(path: Path, flags: int) -> int:
+    """A transcript's file, for this process alone.
+
+    Raises:
+        TranscriptError: Another eagle3chat has it open.
+        OSError: It cannot be opened.
+    """
     fd = os.open(path, flags | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

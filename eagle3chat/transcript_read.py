@@ -51,7 +51,7 @@ class Summary:
     created: str  # ISO 8601, UTC
     modified: str  # ISO 8601, UTC
     model: str
-    title: str  # first line of the first user message, uncleaned
+    title: str  # as named (where the reader saw that), else the first line of the first user message; uncleaned
     turns: int  # user messages
     size: int  # bytes
 
@@ -255,10 +255,15 @@ def _summary(path: Path) -> Summary | None:
         created=reader.header.created if reader.header else "",
         modified=datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds"),
         model=reader.pair.model,
-        title=texts[0].strip().split("\n")[0][:TITLE].rstrip() if texts else "",
+        title=title_of(reader.title) or title_of(texts[0] if texts else ""),
         turns=int(numbers[-1]) if numbers else len(texts),
         size=size,
     )
+
+
+def title_of(text: str) -> str:
+    """The title that a text gives: its first line, or the beginning of that."""
+    return text.strip().split("\n")[0][:TITLE].rstrip()
 
 
 def find(reference: str, directory: Path | None = None) -> Path:
