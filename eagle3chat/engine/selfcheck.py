@@ -24,7 +24,7 @@ PROMPTS = (
     "Write a Python function that counts the words of a text.",
     "Tell me a short story about a lighthouse.",
 )
-REPLY = 32  # tokens of the reply to each
+REPLY = 24  # tokens of the reply to each
 GREEDY = Sampling()
 
 # By how much rows may differ where arithmetic is exact up to its last bits, and where inputs are rounded to few bits.
