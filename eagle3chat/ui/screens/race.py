@@ -18,6 +18,7 @@ from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.race import Lap, Race
 
 LOOK_SECONDS = 0.25
+WIDE = 70  # cells, from which a running lap says how far it is
 NAME, SPEED, CLOCK = 14, 12, 18  # cells of the columns beside the bar
 
 
@@ -103,16 +104,17 @@ def lap_line(lap: Lap, race: Race, longest: float, width: int, glyphs: Glyphs) -
     clock = f" {lap.seconds:.2f} s"
     if lap is race.laps[1] and race.over and race.speedup:
         clock += f"   {race.speedup:.2f}x"
-    room = max(0, width - len(name) - SPEED - CLOCK)
+    running = lap is race.lap
+    so_far = f"  {len(lap.ids)} of at most {race.limit}" if running and width >= WIDE else ""
+    room = max(0, width - len(name) - SPEED - max(CLOCK, len(clock) + len(so_far)))
     bar = (glyphs.levels[-1] * max(1, round(room * lap.seconds / longest))) if longest and room else ""
     style = "$spec-accepted" if lap is race.laps[1] else "$quiet"
-    running = lap is race.lap
     return Content.assemble(
         (name, "bold" if running else ""),
         speed,
         (bar, style),
         (clock, "bold"),
-        (f"  {len(lap.ids)} of at most {race.limit}" if running and width >= 70 else "", "$quiet"),
+        (so_far, "$quiet"),
     )
 
 

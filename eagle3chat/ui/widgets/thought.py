@@ -60,7 +60,7 @@ class Thought(Static):
         return Piece(piece.kind, text, piece.thought)
 
     def _draw(self) -> None:
-        if self.is_mounted:
+        if self.is_attached:
             what = "thought" if self._over else "thinking"
             sign = self._glyphs.open if self.body.has_class("-open") else self._glyphs.shut
             self.update(Content.styled(f"{sign} {what}, {plural(self._words, 'word')}", "$quiet italic"))
