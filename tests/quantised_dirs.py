@@ -64,7 +64,7 @@ def as_hqq(path: Path, prefix: str = "model.", shards: int = 1, group: int = 32)
         logical = name.removeprefix(prefix)
         module, _, leaf = logical.rpartition(".")
         part = f"{module}._{leaf}_" if module else f"_{leaf}_"
-        if dense.ndim == 1:
+        if dense.ndim == 1 or "vision" in name:
             kept = bf16(dense)
             tensors.append(_bf16_tensor(logical, kept))
             metadata[logical] = json.dumps({"_type": "Tensor"})

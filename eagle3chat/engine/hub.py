@@ -19,7 +19,7 @@ from eagle3chat.engine.errors import CheckpointError
 ID = re.compile(r"[\w.-]+/[\w.-]+(/[\w./-]+\.gguf)?", re.ASCII)
 WANTED = ["*.safetensors", "*.json", "*.jinja", "*.bin"]
 UNWANTED = ["*/*", "*.onnx", "training_args.bin", "optimizer.bin", "scheduler.bin"]
-INSTALL = "Install it with: pip install huggingface_hub"
+INSTALL = "Install it with: pip install 'eagle3chat[hub]'"
 
 
 @dataclass(frozen=True, slots=True)
