@@ -12,7 +12,7 @@ from eagle3chat.engine.requests import Controls
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.speculate import Step, speculate
 
-COUNT = 24
+COUNT = 18
 PENALISED = Sampling(temperature=1.1, seed=31, repetition=1.3, presence=0.3)
 SETTINGS = {
     "greedy": GREEDY,

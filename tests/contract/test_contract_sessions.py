@@ -17,7 +17,7 @@ from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.session import Session
 from eagle3chat.engine.text import Stops
 
-LIMIT = 14
+LIMIT = 9
 FIRST = "the rain in spain stays mainly in the plains of the land"
 
 
@@ -99,10 +99,10 @@ def test_a_reply_that_ends_early_leaves_a_session_like_a_fresh_one(
     watched = Watched(bench, kind, family)
     watched.reply(say(FIRST))
     ended = "leave_at" if left else "cancel_at"
-    part, finished = watched.reply(say(FIRST, sampling=GREEDY, limit=40), **{ended: rounds})
+    part, finished = watched.reply(say(FIRST, sampling=GREEDY, limit=24), **{ended: rounds})
     if part:
         watched.reply(say(FIRST, said(part, finished), "go on", chain=4))
-    whole, _ = watched.reply(say(FIRST, sampling=GREEDY, limit=40))
+    whole, _ = watched.reply(say(FIRST, sampling=GREEDY, limit=24))
     assert whole[: len(part)] == part
 
 
@@ -125,7 +125,7 @@ def test_a_prefill_that_is_cancelled_is_taken_up(bench: Bench, kind: str, family
 def test_a_stop_at_every_place_cuts_before_it_is_committed(bench: Bench, kind: str) -> None:
     """Each token of a reply in turn ends it where it first occurs, in the middle of a chain too."""
     watched = Watched(bench, kind, "llama")
-    request = say(FIRST, sampling=Sampling(temperature=1.2, seed=5), chain=6, limit=24)
+    request = say(FIRST, sampling=Sampling(temperature=1.2, seed=5), chain=6, limit=12)
     whole, _ = watched.reply(request)
     pair = bench.open(kind, bench.bundle("llama"))
     for place, token in enumerate(whole, 1):
@@ -133,6 +133,7 @@ def test_a_stop_at_every_place_cuts_before_it_is_committed(bench: Bench, kind: s
             continue
         watched.session = Session(dataclasses.replace(pair, stops=Stops(frozenset({token}), ())))
         part, finished = watched.reply(request)
-        assert (part, finished.reason) == (whole[:place], "stop" if place < 24 else finished.reason)
+        assert (part, finished.reason) == (whole[:place], "stop" if place < 12 else finished.reason)
         assert list(watched.session.committed[-place:]) == part
-        watched.reply(say(FIRST, said(part, finished), "so", chain=4, limit=5))
+        if place in (2, 5):
+            watched.reply(say(FIRST, said(part, finished), "so", chain=4, limit=5))
