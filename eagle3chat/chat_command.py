@@ -56,6 +56,7 @@ def chat(args: argparse.Namespace) -> int:
         conversation=conversation,
         theme=flag(args, "theme") or wishes.settings.theme,
         marks=flag(args, "marks") or wishes.settings.marks,
+        keys=dict(wishes.settings.keys),
     )
 
 

@@ -9,6 +9,7 @@ its values.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class Settings:
     threads: int | None = None
     template: str | None = None
     system: str | None = None  # the system message of new conversations
+    keys: tuple[tuple[str, str], ...] = ()  # of the screen: id of a binding and its keys, from the table [keys]
 
 
 _INTS = ("top_k", "max_new_tokens", "threads")
@@ -98,10 +100,25 @@ def _checked(table: dict[str, object], where: Path) -> Settings:
             raise SettingError(
                 f"The settings file {where} has an unknown key, {key}.", f"Known keys: {', '.join(known)}."
             )
-        values[key] = _typed(key, value, where)
+        values[key] = _keys(value, where) if key == "keys" else _typed(key, value, where)
     settings = Settings(**values)  # type: ignore[arg-type]  # each value was checked above
     _check_ranges(settings, where)
     return settings
+
+
+def _keys(value: object, where: Path) -> tuple[tuple[str, str], ...]:
+    """The table [keys], whose ids TOML takes apart at their dots; which ids there are is the screen's to know."""
+
+    def flat(table: object, name: str) -> Iterator[tuple[str, str]]:
+        if isinstance(table, dict):
+            for key, inner in table.items():
+                yield from flat(inner, f"{name}.{key}" if name else key)
+        elif isinstance(table, str) and name:
+            yield name, table
+        else:
+            raise SettingError(f"The table [keys] in {where} must hold text.", 'Write: chat.copy = "ctrl+y"')
+
+    return tuple(flat(value, ""))
 
 
 def _typed(key: str, value: object, where: Path) -> object:

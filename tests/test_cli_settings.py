@@ -26,6 +26,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "repetition_penalty = 1.1\npresence_penalty = 0.5\nfrequency_penalty = -1\n"
         'theme = "dark"\nmarks = "subtle"\ndtype = "int4"\nbackend = "torch"\ndevice = "cpu"\nthreads = 2\n'
         'template = "chatml"\nsystem = "Be brief."\n'
+        '[keys]\nchat.copy = "ctrl+y"\n"chat.chain.longer" = "f2"\n'
     )
     assert load_settings(file) == Settings(
         "~/m",
@@ -46,6 +47,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         2,
         "chatml",
         "Be brief.",
+        (("chat.copy", "ctrl+y"), ("chat.chain.longer", "f2")),
     )
 
 
@@ -71,6 +73,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("theme = 3", "theme"),
         ('theme = "nonesuch"', "light"),
         ('marks = "loud"', "subtle"),
+        ("keys = 1", "keys"),
+        ("[keys]\nchat.copy = 1", "keys"),
         ("chain = ", "TOML"),
     ],
 )

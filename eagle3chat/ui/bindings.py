@@ -49,5 +49,5 @@ def checked_keys(keys: Mapping[str, str]) -> dict[str, str]:
         if id not in known:
             raise SettingError(f"There is no key with the id {id!r}.", f"Known ids: {', '.join(known)}.")
         if not key.strip():
-            raise SettingError(f"The id {id} has no key.", 'Write for example: "chat.copy" = "ctrl+y"')
+            raise SettingError(f"The id {id} has no key.", 'Write for example: chat.copy = "ctrl+y"')
     return {id: ",".join(part.strip() for part in key.split(",")) for id, key in keys.items()}

@@ -5,7 +5,9 @@ from driving import running
 from fake_worker import INFO, finished, rounds_of, tokens_of, whole_reply
 from textual import events
 
+from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Loading, Ready
+from eagle3chat.ui.bindings import checked_keys
 from eagle3chat.ui.screens.help import Help
 
 WORDS = tokens_of("one two three four five six seven eight nine ten")
@@ -297,3 +299,18 @@ async def test_the_chain_finds_its_length_until_it_is_set():
         await driver.pilot.press("f7")
         assert (driver.app.chat.controls.auto, driver.app.chat.controls.chain) == (False, 3)
         assert [c.auto for c in driver.worker.adjusted] == [True, False, True, False]
+
+
+async def test_keys_are_those_of_the_settings():
+    async with running(keys={"chat.chain.longer": "ctrl+up, f2", "prompt.send": "ctrl+s"}) as driver:
+        await driver.pilot.press("f2", "ctrl+up", "f9")
+        assert driver.app.chat.controls.chain == 5
+        await driver.pilot.press("a", "enter", "ctrl+s")
+        await driver.until(lambda: bool(driver.worker.said))
+        assert driver.worker.said[0].messages[-1].content == "a\n"
+
+
+@pytest.mark.parametrize(("keys", "words"), [({"chat.none": "f2"}, "Known ids"), ({"chat.copy": " "}, "no key")])
+def test_a_wrong_key_map_is_refused_in_words(keys, words):
+    with pytest.raises(SettingError, match=words):
+        checked_keys(keys)
