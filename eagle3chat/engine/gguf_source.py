@@ -1,14 +1,15 @@
-"""A GGUF file of the architecture "llama" as a target: same values, Hugging Face's names and row order.
+"""A GGUF file as a target: same values, Hugging Face's names and row order.
 
-Q4_0, Q4_1 and Q8_0 become MLX affine (affine.py), F32, F16 and BF16 pass through; everything else is refused by
-name. llama.cpp stores the rows of q and k so that a rotary pair is two neighbours (2i, 2i+1) of a head;
-Hugging Face pairs (i, i + d/2). The rows are put back: whole rows move, so weight, scales and biases move alike.
+Q4_0, Q4_1, Q8_0 (affine.py) and what gguf_blocks.py knows become MLX affine; F32, F16 and BF16 pass through; other
+types have no exact form and are given dense. In the architecture "llama" the rows of q and k are stored so that a
+rotary pair is two neighbours (2i, 2i+1) of a head; Hugging Face pairs (i, i + d/2). The rows are put back: whole rows
+move, so weight, scales and biases move alike.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -17,31 +18,22 @@ import numpy as np
 import numpy.typing as npt
 
 from eagle3chat.engine.affine import GROUP, BlockKind, Blocks, NotExactError
+from eagle3chat.engine.affine_source import Converted, quantization_of
 from eagle3chat.engine.checkpoint import TargetSource, stop_ids
-from eagle3chat.engine.config import Quantization, Rope, TargetConfig
+from eagle3chat.engine.config import Rope, TargetConfig
 from eagle3chat.engine.errors import CheckpointError
+from eagle3chat.engine.gguf_blocks import LAYOUTS, block_codes
+from eagle3chat.engine.gguf_names import Architecture, architecture_of, bundle_name
 from eagle3chat.engine.gguf_tokenizer import control_ids, gguf_tokenizer, gguf_tokenizer_config
 from eagle3chat.engine.hf_config import number, target_config_json, whole
 from eagle3chat.engine.layout import problem_in_target
 from eagle3chat.engine.tensor_file import LazyTensor
 
-ARCHITECTURE = "llama"
-OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-INNER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
 DENSE = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
 ROPE_DIVISORS = "rope_freqs.weight"
 LLAMA3_FACTORS = (8.0, 32.0)  # those of Llama 3.1 and 3.2; low 1, high 4, original context 8192
 Array = npt.NDArray[Any]
+Order = npt.NDArray[np.intp] | None
 
 
 def open_gguf(path: Path) -> TargetSource:
@@ -52,20 +44,18 @@ def open_gguf(path: Path) -> TargetSource:
     """
     metadata, stored = _read(path)
     where = path.name
-    architecture = metadata.get("general.architecture")
-    if architecture != ARCHITECTURE:
-        raise CheckpointError(f"{where}: the architecture {architecture!r} is not known.", "Known: llama.")
-    config = _config(metadata, stored, where)
-    tensors: list[LazyTensor] = []
-    bits: dict[str, int] = {}
-    for name, tensor in stored.items():
-        if name == ROPE_DIVISORS:
+    family = metadata.get("general.architecture")
+    kind = architecture_of(family, where)
+    config = _config(metadata, stored, kind, where)
+    converted = Converted()
+    for stored_name, tensor in stored.items():
+        if stored_name == ROPE_DIVISORS:
             continue  # already in config.rope
-        module = _module(name, where)
-        order = _row_order(module, config)
-        tensors += _tensors(module, tensor, order, bits, where)
+        name = bundle_name(stored_name, kind, config.family, where)
+        _add(converted, name, tensor, _row_order(name, config) if kind.paired else None, where)
+    tensors = converted.tensors.values()
     tokenizer = gguf_tokenizer(metadata, where)
-    quantization = _quantization(bits)
+    quantization = quantization_of(converted.forms)
     problem = problem_in_target({tensor.name: tensor for tensor in tensors}, config, quantization)
     if problem:
         raise CheckpointError(f"{where}: {problem}.", "Use another file.")
@@ -83,6 +73,7 @@ def open_gguf(path: Path) -> TargetSource:
         bos_id=bos,
         stop_ids=stop_ids((end for end in ends if end is not None), control_ids(metadata)),
         files=(path,),
+        inexact=converted.inexact,
     )
 
 
@@ -105,8 +96,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return metadata, {tensor.name: tensor for tensor in reader.tensors}
 
 
-def _config(metadata: Mapping[str, Any], stored: Mapping[str, Any], where: str) -> TargetConfig:
-    prefix = f"{ARCHITECTURE}."
+def _config(metadata: Mapping[str, Any], stored: Mapping[str, Any], kind: Architecture, where: str) -> TargetConfig:
+    family = metadata["general.architecture"]
+    prefix = f"{family}."
     keys = {key.removeprefix(prefix): _shortest(v) for key, v in metadata.items() if key.startswith(prefix)}
     width, heads = whole(keys, "embedding_length", where), whole(keys, "attention.head_count", where)
     head_dim = whole(keys, "attention.key_length", where, width // heads)
@@ -114,7 +106,7 @@ def _config(metadata: Mapping[str, Any], stored: Mapping[str, Any], where: str) 
         raise CheckpointError(f"{where}: rotary positions on part of a head are not known here.", "Use another file.")
     tokens = metadata.get("tokenizer.ggml.tokens") or ()
     return TargetConfig(
-        family="llama",
+        family=family,
         vocab_size=whole(keys, "vocab_size", where, len(tokens) or None),
         hidden_size=width,
         intermediate_size=whole(keys, "feed_forward_length", where),
@@ -126,6 +118,8 @@ def _config(metadata: Mapping[str, Any], stored: Mapping[str, Any], where: str) 
         rope=_rope(keys, stored.get(ROPE_DIVISORS), head_dim, where),
         max_position=whole(keys, "context_length", where),
         tie_embeddings="output.weight" not in stored,
+        qk_norm=kind.qk_norm,
+        attention_bias=kind.attention_bias,
     )
 
 
@@ -166,64 +160,80 @@ def _shortest(value: Any) -> Any:
     return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
-def _module(name: str, where: str) -> str:
-    parts = name.split(".")
-    if parts[-1] == "weight" and len(parts) == 2 and parts[0] in OUTER:
-        return OUTER[parts[0]]
-    if parts[-1] == "weight" and len(parts) == 4 and parts[0] == "blk" and parts[1].isdecimal() and parts[2] in INNER:
-        return f"model.layers.{int(parts[1])}.{INNER[parts[2]]}"
-    raise CheckpointError(f"{where}: the tensor {name} is not known in a llama model.", "Use another file.")
-
-
-def _row_order(module: str, config: TargetConfig) -> npt.NDArray[np.intp] | None:
-    if module.endswith("q_proj"):
+def _row_order(name: str, config: TargetConfig) -> Order:
+    if name.endswith("q_proj.weight"):
         return row_order(config.num_heads, config.head_dim)
-    if module.endswith("k_proj"):
+    if name.endswith("k_proj.weight"):
         return row_order(config.num_kv_heads, config.head_dim)
     return None
 
 
-def _quantization(bits: Mapping[str, int]) -> Quantization | None:
-    """The most frequent width as the rule, the others as exceptions; None when no module is quantised."""
-    if not bits:
-        return None
-    widths = list(bits.values())
-    usual = max(set(widths), key=widths.count)
-    overrides = tuple((module, GROUP, width) for module, width in bits.items() if width != usual)
-    return Quantization(group_size=GROUP, bits=usual, overrides=overrides)
-
-
-def _tensors(
-    module: str, stored: Any, order: npt.NDArray[np.intp] | None, bits: dict[str, int], where: str
-) -> Iterator[LazyTensor]:
-    """The tensor or the triple that a stored tensor becomes; notes a quantised module's `bits`."""
+def _add(converted: Converted, name: str, stored: Any, order: Order, where: str) -> None:
+    """Put in what a stored tensor becomes."""
     kind = stored.tensor_type.name
     shape = tuple(int(n) for n in reversed(stored.shape))
     if order is not None and (len(shape) != 2 or shape[0] != len(order)):
         raise CheckpointError(f"{where}: {stored.name} has the shape {list(shape)}.", "Use another file.")
     if kind in DENSE:
         rows = stored.data.reshape(shape[0], -1) if len(shape) > 1 else stored.data
-        yield LazyTensor(f"{module}.weight", DENSE[kind], shape, partial(_bytes, lambda: rows, order))
+        part = partial(_part, rows) if order is None else None
+        converted.tensors[name] = LazyTensor(name, DENSE[kind], shape, partial(_bytes, lambda: rows, order), part)
         return
-    if kind not in get_args(BlockKind):
-        known = ", ".join([*get_args(BlockKind), *DENSE])
-        raise CheckpointError(f"{where}: {stored.name} has the type {kind}.", f"Known: {known}.")
-    blocks = Blocks(cast(BlockKind, kind), stored.data)
-    assert blocks.shape == shape
-    bits[module] = blocks.bits
-    groups = (shape[0], shape[1] // GROUP)
-    words = (shape[0], shape[1] * blocks.bits // 32)
-    yield LazyTensor(f"{module}.weight", "U32", words, partial(_bytes, blocks.words, order))
-    yield LazyTensor(f"{module}.scales", "F16", groups, partial(_bytes, blocks.scales, order))
-    yield LazyTensor(f"{module}.biases", "F16", groups, partial(_exact, blocks, order, f"{where}: {stored.name}"))
+    module, _, leaf = name.rpartition(".")
+    if leaf != "weight" or len(shape) != 2:
+        raise CheckpointError(f"{where}: {stored.name} has the type {kind}.", f"Known there: {', '.join(DENSE)}.")
+    if kind in get_args(BlockKind):
+        _add_affine(converted, module, Blocks(cast(BlockKind, kind), stored.data), order, f"{where}: {stored.name}")
+    elif kind in LAYOUTS:
+        converted.add(module, block_codes(kind, stored.data, order), where)
+    else:
+        _add_dense(converted, name, stored, shape, order, where)
 
 
-def _bytes(values: Callable[[], Array], order: npt.NDArray[np.intp] | None) -> bytes:
+def _add_affine(converted: Converted, module: str, blocks: Blocks, order: Order, where: str) -> None:
+    """Blocks whose parameters fit float16."""
+    rows, columns = blocks.shape
+    groups = (rows, columns // GROUP)
+    words = (rows, columns * blocks.bits // 32)
+    converted.forms[module] = GROUP, blocks.bits
+    for tensor in (
+        LazyTensor(f"{module}.weight", "U32", words, partial(_bytes, blocks.words, order)),
+        LazyTensor(f"{module}.scales", "F16", groups, partial(_bytes, blocks.scales, order)),
+        LazyTensor(f"{module}.biases", "F16", groups, partial(_exact, blocks, order, where)),
+    ):
+        converted.tensors[tensor.name] = tensor
+
+
+def _add_dense(converted: Converted, name: str, stored: Any, shape: tuple[int, ...], order: Order, where: str) -> None:
+    """What has no affine form, as its numbers."""
+    from gguf.quants import dequantize
+
+    kind, width = stored.tensor_type.name, 4 * shape[1]
+    try:
+        dequantize(stored.data[:1], stored.tensor_type)
+    except NotImplementedError as error:
+        known = ", ".join([*get_args(BlockKind), *LAYOUTS, *DENSE])
+        raise CheckpointError(f"{where}: {stored.name} has the type {kind}.", f"Known: {known}.") from error
+
+    def part(start: int, end: int) -> bytes:
+        chosen = slice(start // width, end // width) if order is None else order[start // width : end // width]
+        return np.ascontiguousarray(dequantize(stored.data[chosen], stored.tensor_type), "<f4").tobytes()
+
+    converted.tensors[name] = LazyTensor(name, "F32", shape, lambda: part(0, width * shape[0]), part)
+    converted.inexact[name.removesuffix(".weight")] = f"the type {kind} has no affine form"
+
+
+def _part(rows: Array, start: int, end: int) -> bytes:
+    """The bytes of a memory-mapped array between two places."""
+    return rows.reshape(-1).view(np.uint8)[start:end].tobytes()
+
+
+def _bytes(values: Callable[[], Array], order: Order) -> bytes:
     array = values()
     return (array if order is None else array[order]).tobytes()
 
 
-def _exact(blocks: Blocks, order: npt.NDArray[np.intp] | None, where: str) -> bytes:
+def _exact(blocks: Blocks, order: Order, where: str) -> bytes:
     try:
         return _bytes(blocks.biases, order)
     except NotExactError as error:

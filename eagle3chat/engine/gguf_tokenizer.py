@@ -10,17 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from eagle3chat.engine.errors import CheckpointError
 
 CONTROL, USER_DEFINED = 3, 4
 Metadata = Mapping[str, Any]
 
+QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+SPLITS = {"llama-bpe": LLAMA3_SPLIT, "qwen2": QWEN2_SPLIT}
 
 
 def gguf_tokenizer(metadata: Metadata, where: str) -> Tokenizer:
@@ -44,6 +50,8 @@ def gguf_tokenizer(metadata: Metadata, where: str) -> Tokenizer:
         )
     )
     tokenizer.pre_tokenizer = _pre_tokenizer(pre, where)
+    if pre == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     types = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
     for kind, special in ((CONTROL, True), (USER_DEFINED, False)):
@@ -86,9 +94,9 @@ def _pre_tokenizer(pre: object, where: str) -> pre_tokenizers.PreTokenizer:
         return byte_level
     if pre == "smollm":
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
-    if pre == "llama-bpe":
-        split = pre_tokenizers.Split(Regex(LLAMA3_SPLIT), behavior="isolated")
+    if pre in SPLITS:
+        split = pre_tokenizers.Split(Regex(SPLITS[str(pre)]), behavior="isolated")
         return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     raise CheckpointError(
-        f"{where}: the tokenizer's splitting rule {pre!r} is not known.", "Known: smollm, gpt-2, llama-bpe."
+        f"{where}: the tokenizer's splitting rule {pre!r} is not known.", f"Known: smollm, gpt-2, {', '.join(SPLITS)}."
     )

@@ -57,7 +57,7 @@ def _hf_rows(stored: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
     return rows
 
 
-@pytest.mark.parametrize("linears", ["Q4_0", "Q4_1", "Q8_0", "F32", "F16", "BF16"])
+@pytest.mark.parametrize("linears", ["Q4_0", "Q4_1", "Q8_0", "Q5_0", "Q5_1", "F32", "F16", "BF16"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_every_value_is_kept(tmp_path: Path, linears: str, tied: bool) -> None:
     stored = tiny_gguf(tmp_path / "m.gguf", linears=linears, tied=tied)
@@ -161,8 +161,8 @@ def test_llama3_divisors_become_a_rope_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"architecture": "qwen2"}, r"m\.gguf: the architecture 'qwen2' is not known\. Known: llama\."),
-        ({"linears": "Q5_0"}, r"has the type Q5_0\. Known: Q4_0, Q4_1, Q8_0, F32, F16, BF16\."),
+        ({"architecture": "phi3"}, r"m\.gguf: the architecture 'phi3' is not known\. Known: llama, qwen2, qwen3\."),
+        ({"architecture": "qwen2"}, r"the tensor model\.layers\.0\.self_attn\.q_proj\.bias is missing"),
         ({"extra": {"blk.0.attn_q.bias": np.zeros(64, np.float32)}}, r"the tensor blk\.0\.attn_q\.bias is not known"),
         ({"extra": {"blk.0.ffn_gate_inp.weight": np.zeros((4, 64), np.float32)}}, r"ffn_gate_inp\.weight is not known"),
         ({"keys": {"llama.block_count": 3}}, r"the tensor model\.layers\.2\.\S+ is missing"),
