@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from eagle3chat import __version__
 from eagle3chat.engine.errors import SettingError
+from eagle3chat.session_arguments import add_config, add_replay, add_transcripts
 from eagle3chat.train_arguments import add_eval, add_train
 
 
@@ -47,7 +48,10 @@ def build_parser() -> Parser:
     _add_info(_command(commands, "info", "what is in a bundle, and what memory a context needs"))
     add_train(_command(commands, "train", "train a draft for a target"))
     _add_eval(_command(commands, "eval", "measure which way of drafting has how much accepted"))
-    _add_transcripts(_command(commands, "transcripts", "list and show saved conversations"))
+    transcripts = _command(commands, "transcripts", "list, search, show and export saved conversations")
+    add_transcripts(transcripts, argparse.SUPPRESS)
+    add_replay(_command(commands, "replay", "show a saved conversation as it went, without a model"))
+    add_config(_command(commands, "config", "where the settings file is, and what may stand in it"))
     return parser
 
 
@@ -151,16 +155,6 @@ def _add_info(parser: Parser) -> None:
     parser.add_argument("directory", nargs="?", metavar="DIR", help="a bundle (default: the built-in pair)")
     parser.add_argument("--context", metavar="N", type=int, help="positions to reckon with (default: all)")
     parser.add_argument("--json", action="store_true", help="one JSON document instead")
-
-
-def _add_transcripts(parser: Parser) -> None:
-    parser.set_defaults(action="list", id=None)
-    actions = parser.add_subparsers(title="actions", metavar="ACTION")
-    for name, text in (("list", "the saved conversations"), ("show", "print one"), ("path", "where one is saved")):
-        action = actions.add_parser(name, help=text, argument_default=argparse.SUPPRESS)
-        action.set_defaults(action=name)
-        if name != "list":
-            action.add_argument("id", metavar="ID")
 
 
 def _add_pair(parser: Parser) -> None:

@@ -73,6 +73,14 @@ def _dispatch(args: argparse.Namespace) -> int:
         from eagle3chat.transcripts_command import transcripts
 
         return transcripts(args)
+    if args.command == "replay":
+        from eagle3chat.replay_command import replay
+
+        return replay(args)
+    if args.command == "config":
+        from eagle3chat.config_command import config
+
+        return config(args)
     from eagle3chat.chat_command import chat
 
     return chat(args)

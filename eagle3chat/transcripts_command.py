@@ -1,4 +1,4 @@
-"""`eagle3chat transcripts`: list saved conversations, print one, or say where it is.
+"""`eagle3chat transcripts`: list, search, print, name, delete, copy and export saved conversations.
 
 What it prints goes to a terminal or a pipe; cleaned either way, since these are words of models. Knows
 transcripts and words, no engine.
@@ -7,10 +7,16 @@ transcripts and words, no engine.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+from pathlib import Path
 
-from eagle3chat.transcript import Summary, find, list_transcripts, load
+from eagle3chat.engine.errors import TranscriptError
+from eagle3chat.transcript import Summary, find, load
 from eagle3chat.transcript_codec import Change, Conversation, Note, Reply, Said
+from eagle3chat.transcript_index import END, MARK, TranscriptIndex
+from eagle3chat.transcript_store import delete, fork, rename, undelete
 from eagle3chat.ui.clean import clean, clean_line
 
 MODEL_WIDTH = 28
@@ -22,15 +28,64 @@ def transcripts(args: argparse.Namespace) -> int:
     Raises:
         TranscriptError: There is no such transcript, or it cannot be read.
     """
-    if args.action == "list":
-        lines = list(listing(list_transcripts()))
-    elif args.action == "path":
-        lines = [str(find(args.id))]
-    else:
-        lines = list(shown(load(find(args.id))))
-    for line in lines:
+    for line in _done(args):
         print(line)
     return 0
+
+
+def _done(args: argparse.Namespace) -> Iterable[str]:
+    """Carry out the action; the lines to print."""
+    match args.action:
+        case "list" | "search":
+            return _found(" ".join(args.words) if args.action == "search" else "")
+        case "path":
+            return [str(find(args.id))]
+        case "rename":
+            rename(find(args.id), " ".join(args.title))
+            return []
+        case "delete":
+            path = delete(find(args.id))
+            return [f"{path.stem} is in {path.parent}; it comes back with: eagle3chat transcripts undelete"]
+        case "undelete":
+            return [undelete(args.id).stem]
+        case "fork":
+            return [fork(find(args.id), args.keep).stem]
+        case "export":
+            return _exported(args)
+        case _:
+            return shown(load(find(args.id)))
+
+
+def _found(words: str) -> Iterator[str]:
+    with TranscriptIndex() as index:
+        index.refresh()
+        hits = index.search(words)
+    if words and not hits:
+        yield clean_line(f"No saved conversation holds {words}.")
+        return
+    excerpts = [hit.excerpt.replace(MARK, "[").replace(END, "]") for hit in hits]
+    for line, excerpt in zip_longest(listing([hit.summary for hit in hits]), excerpts):
+        yield line
+        if excerpt:
+            yield f"    {clean_line(excerpt)}"
+
+
+def _exported(args: argparse.Namespace) -> Iterator[str]:
+    """Write a conversation in another form; to a file, or as it is to standard output."""
+    from eagle3chat.transcript_html import page
+    from eagle3chat.transcript_text import document, markdown
+
+    conversation = load(find(args.id))
+    named = Path(args.output).suffix.lstrip(".") if args.output else ""
+    form = args.format or {"htm": "html", "html": "html", "json": "json"}.get(named, "md")
+    text = {"html": page, "json": document, "md": markdown}[form](conversation)
+    if args.output is None:
+        yield clean(text.rstrip("\n")) if sys.stdout.isatty() else text.rstrip("\n")
+        return
+    try:
+        Path(args.output).write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise TranscriptError(f"{args.output} cannot be written: {(error.strerror or str(error)).lower()}.") from error
 
 
 def listing(summaries: list[Summary]) -> Iterator[str]:
