@@ -24,9 +24,12 @@ from pathlib import Path
 from eagle3chat.engine.errors import WorkerError
 from eagle3chat.engine.events import Event, Failed
 from eagle3chat.engine.requests import Adjust, Cancel, Close, Command, Controls, PairOptions, Say
+from eagle3chat.engine.watchdog import Watchdog
 
 LOG_BYTES = 1 << 20  # a log file larger than this is set aside (one is kept) when a worker starts
 GRACE_SECONDS = 2.0  # for a child whose pipe has ended to end too
+TICK_SECONDS = 0.5  # between two looks at the clock while nothing comes
+DUMP_SECONDS = 0.3  # for a child that hangs to write into the log where it stands
 BOOT = (
     f"import sys; sys.path[:] = sys.argv[1].split({os.pathsep!r}); "
     "from eagle3chat.engine.worker_process import main; main(int(sys.argv[2]), sys.argv[3])"
@@ -40,7 +43,8 @@ class DecodeWorker:
     Args:
         options: The pair that the child opens; a restart opens the same.
         on_event: Called on a thread of the worker with each event in order, and with one fatal Failed when
-            the child dies. It must return soon, and must not wait for a thread that is in `restart` or `close`.
+            the child dies or is ended because it hangs. It must return soon, and must not wait for a thread that
+            is in `restart` or `close`.
         log_path: Where the child's stdout and stderr go; None: worker.log in the user's log directory.
     """
 
@@ -134,6 +138,8 @@ class _Child:
     def __init__(self, options: PairOptions, on_event: Callable[[Event], None], log_path: Path) -> None:
         self.alive = True
         self._retired = False
+        self._hung = 0.0  # seconds that it was waited for in vain
+        self._watchdog = Watchdog.of_environment()
         self._on_event = on_event
         self._log_path = log_path
         self._outbox: queue.SimpleQueue[PairOptions | Command | None] = queue.SimpleQueue()
@@ -153,6 +159,7 @@ class _Child:
 
     def send(self, command: Command) -> None:
         """Queue a command."""
+        self._watchdog.asked(command)
         self._outbox.put(command)
 
     def retire(self, timeout: float) -> None:
@@ -193,16 +200,32 @@ class _Child:
         finally:
             code = self._bury()
         if not told and not self._retired:
-            fix = f"Restart it; the chat is kept. Its log is {self._log_path}."
-            self._on_event(Failed(died(code), fix, fatal=True))
+            what, help = (hung(self._hung), "") if self._hung else (died(code), advice(code))
+            fix = f"Restart it; the chat is kept. {help}Its log is {self._log_path}."
+            self._on_event(Failed(what, fix, fatal=True))
 
     def _receive(self) -> Event | None:
-        """The next event; None when the child is gone, perhaps in the middle of one."""
+        """The next event; None when the child is gone, perhaps in the middle of one, or was ended."""
         try:
+            while not self._pipe.poll(TICK_SECONDS):
+                if self._watchdog.waited(TICK_SECONDS):
+                    self._end_hung()
+                    return None
             event: Event = self._pipe.recv()
         except (EOFError, OSError, pickle.UnpicklingError):
             return None
+        self._watchdog.heard(event)
         return event
+
+    def _end_hung(self) -> None:
+        """Let the child write where it stands, if it can, and end it."""
+        self.alive = False
+        self._hung = self._watchdog.limit
+        with suppress(OSError):
+            self.process.send_signal(signal.SIGUSR1)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(DUMP_SECONDS)
+        self.process.kill()
 
     def _bury(self) -> int:
         """Reap the process and close what belonged to it; its exit code."""
@@ -218,6 +241,11 @@ class _Child:
         return code
 
 
+def hung(seconds: float) -> str:
+    """A sentence on why a process was ended."""
+    return f"The decode worker did not answer for {seconds:g} s and was ended."
+
+
 def died(code: int) -> str:
     """A sentence on why a process ended, from its exit code (negative: the signal)."""
     if code >= 0:
@@ -226,8 +254,17 @@ def died(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = "unknown"
-    guess = ": out of memory?" if -code == signal.SIGKILL else ""
-    return f"The decode worker was killed by signal {-code} ({name}{guess})."
+    guesses: dict[int, str] = {
+        signal.SIGKILL: "; memory may be the reason: a system that runs out of it does this",
+        signal.SIGBUS: "; a file that it had mapped was cut short, or its disk failed",
+    }
+    return f"The decode worker was killed by signal {-code} ({name}){guesses.get(-code, '')}."
+
+
+def advice(code: int) -> str:
+    """What helps against an exit code, as sentences with a space behind; empty: nothing special."""
+    memory = "A smaller --context, --dtype int4 or a smaller model takes less memory. "
+    return {-signal.SIGKILL: memory, -signal.SIGBUS: "Was the bundle changed? "}.get(code, "")
 
 
 def default_log_path() -> Path:

@@ -19,29 +19,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import NoReturn, Protocol
+from pathlib import Path
+from typing import NoReturn
 
+from eagle3chat.engine.bundle_stamp import Decoder, Guarded, Stamp
 from eagle3chat.engine.errors import Eagle3Error, SettingError
-from eagle3chat.engine.events import Event, Failed, Finished, Info, Loading, Prefill, Ready, Round
+from eagle3chat.engine.events import Event, Failed, Info, Loading, Ready
 from eagle3chat.engine.requests import Adjust, Cancel, Close, Controls, PairOptions, Say
 
 LOADING_SECONDS = 0.05  # at least, between two Loading events of one stage
 log = logging.getLogger("eagle3chat.worker")
 
 Progress = Callable[[str, float | None], None]
-
-
-class Decoder(Protocol):
-    """What is used of a Session."""
-
-    controls: Controls
-
-    def cancel(self) -> None:
-        """End the reply at its next step."""
-
-    def reply(self, say: Say) -> Iterator[Prefill | Round | Finished]:
-        """Decode one reply."""
 
 
 Opener = Callable[[PairOptions, Progress], tuple[Info, Decoder]]
@@ -51,6 +42,7 @@ def main(fd: int, log_path: str) -> None:
     """Serve the parent at the other end of a socket, whose first message is the PairOptions."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is the parent's to understand
     faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)  # the parent's question where a child that hangs stands
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     pipe = Connection(fd)
     options = pipe.recv()
@@ -64,8 +56,19 @@ def open_session(options: PairOptions, progress: Progress) -> tuple[Info, Decode
     from eagle3chat.engine.pair_check import open_checked
     from eagle3chat.engine.session import Session
 
+    stamps = _stamps(options)  # before the weights are read: a change while they are is one too
     pair = open_checked(options, progress)
-    return pair.info, Session(pair)
+    return pair.info, Guarded(Session(pair), stamps)
+
+
+def _stamps(options: PairOptions) -> list[Stamp]:
+    """Of the files with weights; what is wrong with them is for opening to say."""
+    stamps = []
+    if options.backend != "scripted":
+        for file in sorted(Path(options.bundle).expanduser().glob("*/*.safetensors")):
+            with suppress(OSError):
+                stamps.append(Stamp.of(file))
+    return stamps
 
 
 def leave() -> NoReturn:
@@ -147,7 +150,8 @@ class Server:
             log.exception("unexpected")
             first_line = (str(error).strip().splitlines() or [""])[0]
             what = f"The decode worker failed: {type(error).__name__}: {first_line}".rstrip(": ")
-            self._send(Failed(what, f"Restart it; the traceback is in {self._log_path}.", fatal=True))
+            fix = f"Restart it; the traceback is in {self._log_path}."
+            self._send(Failed(what, f"{_memory_advice(error)}{fix}", fatal=True))
 
     def _reply(self, session: Decoder, say: Say) -> None:
         try:
@@ -179,6 +183,13 @@ class Server:
                 self._send(Loading(stage, fraction))
 
         return progress
+
+
+def _memory_advice(error: Exception) -> str:
+    """What helps where there was too little memory, with a space behind; empty where something else is wrong."""
+    words = str(error).lower()
+    few = isinstance(error, MemoryError) or "out of memory" in words or "allocate memory" in words
+    return "A smaller --context, --dtype int4 or a smaller model takes less memory. " if few else ""
 
 
 def adjust(session: Decoder, controls: Controls) -> None:

@@ -166,7 +166,9 @@ def test_an_unexpected_error_is_one_line_and_fatal_and_its_traceback_is_logged(
     bench.ours.send(SAY)
     bench.thread.join(5)
     message = "The decode worker failed: RuntimeError: CUDA out of memory."
-    assert bench.events[1:] == [Failed(message, "Restart it; the traceback is in /logs/worker.log.", fatal=True)]
+    less = "A smaller --context, --dtype int4 or a smaller model takes less memory."
+    fix = f"{less} Restart it; the traceback is in /logs/worker.log."
+    assert bench.events[1:] == [Failed(message, fix, fatal=True)]
     assert "second line" in caplog.text
     assert "Traceback" in caplog.text
 
