@@ -340,3 +340,4 @@ def test_an_hqq_directory_decodes_on_both_backends(tmp_path: Path, target: Path)
     out = export_bundle(target, None, tmp_path / "out")
     texts = {said(out, backend)[0] for backend in ("torch", "mlx")}
     assert len(texts) == 1 and len(texts.pop()) > 5
+    assert said(out, "torch", "int4")[0] and said(out, "torch", "bfloat16")[0] and said(out, "mlx", "bfloat16")[0]

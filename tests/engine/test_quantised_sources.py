@@ -12,8 +12,11 @@ import pytest
 from quantised_dirs import Truth, as_awq, as_compressed, as_gptq, as_hqq, drop_part, hf_directory
 from safetensors.numpy import load_file, save_file
 
+from eagle3chat.engine.affine import NotExactError
+from eagle3chat.engine.affine_source import Codes, Converted, product, stored
 from eagle3chat.engine.checkpoint import TargetSource, open_target
 from eagle3chat.engine.errors import CheckpointError
+from eagle3chat.engine.export import export_bundle
 from eagle3chat.engine.layout import group_and_bits
 
 FORMATS: dict[str, Callable[[Path], Truth]] = {
@@ -229,3 +232,64 @@ def test_a_written_over_zero_point_is_refused(tmp_path: Path) -> None:
     biases = next(t for t in open_target(path).tensors if t.name == "model.layers.0.mlp.up_proj.biases")
     with pytest.raises(CheckpointError, match=r"mlp\.up_proj cannot be converted exactly: a stored zero point is -1"):
         biases.read()
+
+
+def test_groups_that_mlx_lacks_are_repeated() -> None:
+    """Each scale and bias goes with its own columns: groups of 96 become three of 32."""
+    values = np.arange(4, dtype=np.float32).reshape(2, 2)
+    codes = Codes(
+        shape=(2, 192),
+        group=96,
+        bits=4,
+        words=lambda: np.zeros((2, 24), np.uint32),
+        scales=lambda: values,
+        biases=lambda: -values,
+        scale_type="F16",
+        bias_type="F32",
+    )
+    made = Converted()
+    made.add("m", codes, "file")
+    assert made.forms == {"m": (32, 4)}
+    types = {"scales": "F16", "biases": "F32"}
+    scales, biases = (_numbers(bytes(made.tensors[f"m.{part}"].read()), dtype) for part, dtype in types.items())
+    assert scales.reshape(2, 6).tolist() == [[0, 0, 0, 1, 1, 1], [2, 2, 2, 3, 3, 3]]
+    assert np.array_equal(biases, -scales)
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16"])
+def test_a_type_that_does_not_hold_a_number(dtype: str) -> None:
+    with pytest.raises(NotExactError, match="a number does not fit"):
+        stored(np.array([1.0 + 2.0**-20], np.float32), dtype)
+    with pytest.raises(NotExactError):
+        product(np.array([1.0 + 2.0**-20], np.float32), 1.0 + 2.0**-20)
+
+
+def test_an_mlx_directory_is_taken_bit_for_bit(tmp_path: Path) -> None:
+    """As mlx-lm writes one: quantised by MLX itself, several widths, exceptions in its config, a dense module."""
+    mx = pytest.importorskip("mlx.core")
+    path = hf_directory(tmp_path)
+    tensors = {name: mx.array(value) for name, value in load_file(path / "model.safetensors").items()}
+    settings: dict[str, Any] = {"group_size": 64, "bits": 4, "mode": "affine"}
+    forms = {"mlp.down_proj": (32, 3), "self_attn.v_proj": (32, 6), "mlp.up_proj": (32, 8), "self_attn.o_proj": (64, 5)}
+    expected: dict[str, Any] = {}
+    for name in list(tensors):
+        module = name.removesuffix(".weight")
+        if tensors[name].ndim != 2 or "layers.2" in name:
+            continue  # left dense: needs no entry
+        group, bits = next((form for part, form in forms.items() if part in name), (64, 4))
+        if (group, bits) != (64, 4):
+            settings[module] = {"group_size": group, "bits": bits}
+        words, scales, biases = mx.quantize(tensors[name].astype(mx.bfloat16), group_size=group, bits=bits)
+        tensors |= {name: words, f"{module}.scales": scales, f"{module}.biases": biases}
+        wide = [part.astype(mx.float32) for part in (scales, biases)]
+        expected[name] = np.array(mx.dequantize(words, *wide, group_size=group, bits=bits))
+    mx.save_safetensors(str(path / "model.safetensors"), tensors, {"format": "mlx"})
+    config = json.loads((path / "config.json").read_text())
+    config |= {"quantization": settings, "quantization_config": settings}
+    (path / "config.json").write_text(json.dumps(config))
+    out = export_bundle(path, None, tmp_path / "out")
+    assert (out / "target" / "model.safetensors").read_bytes() == (path / "model.safetensors").read_bytes()
+    values = dense_values(open_target(path))
+    for name, theirs in expected.items():
+        np.testing.assert_allclose(values[name], theirs, rtol=1e-5, atol=1e-6, err_msg=name)
+    assert values.keys() == {name for name in tensors if not name.endswith((".scales", ".biases"))}
