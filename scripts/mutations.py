@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIST = Path(__file__).with_suffix(".toml")
 COPIED = ("eagle3chat", "tests", "pyproject.toml")
 LIBRARIES = {"mlx": ("mlx", "mlx_lm"), "torch": ("torch",)}
-PRELOADED = ("numpy", "torch", "pytest")  # before forking: it takes longer than the tests
+PRELOADED = ("numpy", "pytest", "torch")  # before forking: it takes longer than the tests
 SECONDS = 600  # a test run that takes longer has hung
 PASSED, FAILED, NONE = 0, 1, 5  # pytest's exit codes
 
@@ -52,13 +52,16 @@ class Mutation:
     tests: tuple[str, ...]  # pytest's names
     quick: bool = False
 
+    def needs(self, library: str) -> bool:
+        """Whether its file or its tests are of a backend."""
+        return library in f"{self.file} {' '.join(self.tests)}"
+
     @property
     def missing(self) -> str:
         """A library that its tests need and that is not installed; empty: none."""
-        words = f"{self.file} {' '.join(self.tests)}"
         for word, modules in LIBRARIES.items():
             for module in modules:
-                if word in words and importlib.util.find_spec(module) is None:
+                if self.needs(word) and importlib.util.find_spec(module) is None:
                     return module
         return ""
 
@@ -186,6 +189,8 @@ def tried_all(mutations: Sequence[Mutation], root: Path = ROOT) -> Iterator[Outc
         if mutation.missing:
             yield Outcome(mutation, "left out", f"{mutation.missing} is not installed")
     for name in PRELOADED:
+        if name in LIBRARIES and not any(mutation.needs(name) for mutation in wanted):
+            continue
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     with copied(root) as copy:
