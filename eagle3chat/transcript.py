@@ -24,6 +24,7 @@ from pathlib import Path
 from eagle3chat import __version__
 from eagle3chat.engine.errors import TranscriptError
 from eagle3chat.engine.events import Finished, Info, Round
+from eagle3chat.engine.private_files import private_directory
 from eagle3chat.engine.requests import Controls
 from eagle3chat.transcript_codec import (
     FORMAT,
@@ -116,11 +117,15 @@ class Transcript:
 
     def opened(self, info: Info, controls: Controls, bundle: str = "") -> None:
         """A pair was opened (at `Ready`): it writes the replies from here on."""
+        self.pair(info, bundle)
+        self.settings(controls)
+
+    def pair(self, info: Info, bundle: str = "") -> None:
+        """The pair that writes the replies from here on."""
         pair = PairName.of(info, bundle)
         if pair != self._pair:
             self._pair = pair
             self._append_if_begun({"type": "pair", "pair": plain(pair)})
-        self.settings(controls)
 
     def settings(self, controls: Controls) -> None:
         """Chain or sampling were changed."""
@@ -225,7 +230,7 @@ class Transcript:
 
     def _begin(self) -> None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_directory(self.path.parent)
             self._fd = open_locked(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             _sync_directory(self.path.parent)
         except OSError as error:

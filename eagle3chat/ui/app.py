@@ -37,6 +37,7 @@ from eagle3chat.ui.link import Link, WorkerFactory
 from eagle3chat.ui.messages import Submitted, Woken
 from eagle3chat.ui.record import Record
 from eagle3chat.ui.screens.help import Help
+from eagle3chat.ui.session_actions import SessionActions
 from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
 from eagle3chat.ui.turns import Turns
 from eagle3chat.ui.widgets.prompt import PromptArea
@@ -48,7 +49,7 @@ ARM_SECONDS = 3.0  # in which a second ctrl+c leaves
 MARKS = ("full", "subtle", "off")
 
 
-class ChatApp(ControlActions, SightActions, TurnActions, App[int]):
+class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, App[int]):
     """The terminal chat.
 
     Args:
@@ -195,6 +196,12 @@ class ChatApp(ControlActions, SightActions, TurnActions, App[int]):
                 self.trace(argument)
             case "slow":
                 self.slow(argument)
+            case "sessions":
+                self.sessions(argument)
+            case "title":
+                self.name_session(argument)
+            case "models" if argument:
+                await self.open_model(argument)
             case _:
                 await self.run_action(name)  # the other ones are keys as well
 

@@ -13,6 +13,7 @@ CHAT_KEYS = (
     Binding("ctrl+c", "interrupt", "Copy, stop, clear, leave", id="chat.interrupt", priority=True),
     Binding("ctrl+q", "quit", "Leave", id="chat.quit", priority=True),
     Binding("f1", "help", "Help", id="chat.help", priority=True),
+    Binding("f2", "sessions", "Saved conversations", id="chat.sessions", priority=True),
     Binding("f3", "marks", "Marks", id="chat.marks", priority=True),
     Binding("f4", "inspect", "Inspect rounds", id="chat.inspect", priority=True),
     Binding("f5", "restart", "Restart the worker", id="chat.restart", priority=True),

@@ -9,6 +9,9 @@ from dataclasses import replace
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Event, Failed, Finished, Info, Loading, Prefill, Ready, Round
 from eagle3chat.engine.requests import Controls, Say
+from eagle3chat.transcript import Transcript
+from eagle3chat.transcript_codec import Conversation as Past
+from eagle3chat.transcript_codec import Setup
 from eagle3chat.ui.chat import Chat
 from eagle3chat.ui.link import Link
 from eagle3chat.ui.pace import Pace
@@ -55,6 +58,11 @@ class Host:
                 raise SettingError("The model is still being opened.", "Try again in a moment.")
             case "down":
                 raise SettingError("There is no worker.", AGAIN)
+
+    def must_not_stream(self) -> None:
+        """Raise SettingError while the worker is at a reply or a race."""
+        if self.chat.phase in ("replying", "racing"):
+            self.must_wait()
 
     async def wake(self) -> None:
         """Take the events that wait."""
@@ -239,14 +247,56 @@ class Host:
         self.chat.system = text
         self._record.system(text)
 
+    @property
+    def setup(self) -> Setup:
+        """Limit of a reply and template."""
+        return Setup(self.chat.max_new_tokens, self._link.options.template)
+
+    def set_setup(self, setup: Setup) -> None:
+        """The limit from the next message on; the template is the worker's."""
+        self.chat.max_new_tokens = setup.max_new_tokens
+        self._record.setup(setup)
+
+    async def open(self, transcript: Transcript | None, past: Past) -> None:
+        """Go on with another conversation, on the pair that is open.
+
+        Args:
+            transcript: Where it goes on; None: nowhere.
+            past: What was said.
+
+        Raises:
+            SettingError: A reply streams, or a race runs.
+        """
+        self.must_not_stream()
+        chat, info = self.chat, self.chat.info
+        chat.renew()
+        self._stage.show_queue()
+        self._record.switch(transcript, info)
+        unanswered = chat.recall(past)
+        chat.system = past.system
+        if past.setup is not None:
+            chat.max_new_tokens = past.setup.max_new_tokens
+        longest = past.controls.chain if info is None else info.max_chain
+        chat.controls = replace(
+            past.controls,
+            chain=min(past.controls.chain, longest),
+            auto=past.controls.auto and (info is None or longest > 0),
+        )
+        self._stage.show_controls(chat.controls, info)
+        await self._stage.renew()
+        await self._stage.conversation.add_past(chat.exchanges)
+        if info is not None and past.pair.model not in ("", info.model):
+            was = f"{past.pair.model} wrote these replies; those to come are of {info.model}."
+            await self._stage.conversation.add_note(was)
+        self._stage.prompt.give_back(unanswered)
+
     async def renew(self) -> None:
         """Begin a new conversation.
 
         Raises:
             SettingError: A reply streams, or a race runs.
         """
-        if self.chat.phase in ("replying", "racing"):
-            self.must_wait()
+        self.must_not_stream()
         self._record.renew()
         self.chat.renew()
         self.set_controls(self.chat.controls)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from eagle3chat.engine.errors import Eagle3Error
@@ -42,13 +43,20 @@ class Link:
     def __init__(self, factory: WorkerFactory, options: PairOptions, wake: Callable[[], None]) -> None:
         self._waiting: deque[Event] = deque()
         self._wake = wake
-        self._worker = factory(options, self.put)
+        self._factory = factory
+        self._number = 0  # of the worker that is listened to
+        self.options = options
+        self._worker = factory(options, partial(self._hear, 0))
 
     def put(self, event: Event) -> None:
         """Take an event, on any thread."""
         self._waiting.append(event)
         if not isinstance(event, Round | Prefill):
             self._wake()
+
+    def _hear(self, number: int, event: Event) -> None:
+        if number == self._number:
+            self.put(event)
 
     def fetch(self) -> list[Event]:
         """The events that wait, in order."""
@@ -64,6 +72,15 @@ class Link:
     async def restart(self) -> None:
         """End the worker and start another; a failure becomes an event."""
         await self._beside(self._worker.restart)
+
+    async def switch(self, options: PairOptions) -> None:
+        """End the worker and start one with another pair; a failure becomes an event."""
+        before = self._worker
+        self._number += 1
+        self.options = options
+        self._worker = self._factory(options, partial(self._hear, self._number))
+        await self._beside(before.close)
+        await self._beside(self._worker.start)
 
     async def _beside(self, work: Callable[[], None]) -> None:
         try:

@@ -11,6 +11,7 @@ from eagle3chat.engine.errors import TranscriptError
 from eagle3chat.engine.events import Finished, Info, Round
 from eagle3chat.engine.requests import Controls
 from eagle3chat.transcript import Transcript
+from eagle3chat.transcript_codec import Setup
 
 
 class Record:
@@ -24,12 +25,14 @@ class Record:
 
     def __init__(self, transcript: Transcript | None, bundle: str, report: Callable[[str], None]) -> None:
         self.transcript = transcript
-        self._bundle = bundle
+        self.bundle = bundle
         self._report = report
+        self._info: Info | None = None  # to be written before the next message
 
     def opened(self, info: Info, controls: Controls, system: str) -> None:
         """The pair is open."""
-        self._write(lambda t: t.opened(info, controls, self._bundle))
+        self._info = None
+        self._write(lambda t: t.opened(info, controls, self.bundle))
         self._write(lambda t: t.system(system))
 
     def settings(self, controls: Controls) -> None:
@@ -42,6 +45,9 @@ class Record:
 
     def user(self, text: str) -> None:
         """The user's message, before anything is generated."""
+        info, self._info = self._info, None
+        if info is not None:
+            self._write(lambda t: t.pair(info, self.bundle))
         self._write(lambda t: t.user(text))
 
     def rounds(self, rounds: list[Round]) -> None:
@@ -75,6 +81,15 @@ class Record:
             old = self.transcript
             self._write(lambda t: t.close())
             self.transcript = old.successor()
+
+    def switch(self, transcript: Transcript | None, info: Info | None) -> None:
+        """Go on with another transcript. It is told of the pair, if one is open, when something is said."""
+        self._write(lambda t: t.close())
+        self.transcript, self._info = transcript, info
+
+    def setup(self, setup: Setup) -> None:
+        """Limit or template changed."""
+        self._write(lambda t: t.setup(setup))
 
     def close(self) -> None:
         """Write what waits."""

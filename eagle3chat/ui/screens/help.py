@@ -31,6 +31,7 @@ KEYS = (
     ("F7", "chain that finds its own length: the most tokens a second on this machine"),
     ("F8 / F9", "chain shorter / longer, from the next round on"),
     ("ctrl+g / ctrl+t", "temperature down / up by 0.1, from the next round on"),
+    ("F2", "saved conversations: search, open, rename, fork, delete"),
     ("F3", "marks in the reply: full, subtle, off"),
     ("F4", "inspect the rounds of a reply: each drafted token, its probabilities; t there: the whole text"),
     ("F5", "start the worker again; the conversation stays"),

@@ -1,0 +1,66 @@
+"""The panel of a conversation's parameters: a form of one line a field."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from eagle3chat.engine.errors import SettingError
+from eagle3chat.engine.events import Info
+from eagle3chat.ui.clean import clean_line
+from eagle3chat.ui.parameters import FIELDS, Parameters, parsed, texts
+
+HINT = "Enter apply   up/down field   Esc leave as it was"
+
+
+class ParameterPanel(ModalScreen[Parameters | None]):
+    """The form; dismissed with what is to hold from now on.
+
+    Args:
+        before: What holds now.
+        info: The pair that is open, whose chain is the longest.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Leave as it was", id="parameters.close", priority=True),
+        Binding("enter", "apply", "Apply", id="parameters.apply", priority=True),
+        Binding("up", "app.focus_previous", "Field before", id="parameters.up", priority=True),
+        Binding("down", "app.focus_next", "Next field", id="parameters.down", priority=True),
+    ]
+
+    def __init__(self, before: Parameters, info: Info | None) -> None:
+        super().__init__()
+        self._before = before
+        self._info = info
+
+    def compose(self) -> ComposeResult:
+        values = texts(self._before)
+        with VerticalScroll(id="parameters", can_focus=False):
+            yield Static(Content.styled("parameters of this conversation", "bold"), markup=False)
+            for field in FIELDS:
+                with Horizontal(classes="field"):
+                    yield Static(field.label, classes="field-name", markup=False)
+                    yield Input(values[field.name], id=f"field-{field.name}", select_on_focus=True)
+                    yield Static(Content.styled(field.hint, "$quiet"), classes="field-hint", markup=False)
+        yield Static(Content.styled(HINT, "$quiet"), id="parameters-hint", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def action_apply(self) -> None:
+        """Check all fields, and close if they are right."""
+        form = {field.name: self.query_one(f"#field-{field.name}", Input).value for field in FIELDS}
+        try:
+            self.dismiss(parsed(self._before, form, self._info))
+        except SettingError as error:
+            hint = Content.styled(clean_line(str(error)), "$text-error")
+            self.query_one("#parameters-hint", Static).update(hint)
+            label = error.message.partition(":")[0]
+            wrong = next((field.name for field in FIELDS if field.label == label), FIELDS[0].name)
+            self.query_one(f"#field-{wrong}", Input).focus()
