@@ -52,6 +52,8 @@ def build_parser() -> Parser:
     add_transcripts(transcripts, argparse.SUPPRESS)
     add_replay(_command(commands, "replay", "show a saved conversation as it went, without a model"))
     add_config(_command(commands, "config", "where the settings file is, and what may stand in it"))
+    doctor = _command(commands, "doctor", "what works on this machine, what is off, and why")
+    doctor.add_argument("--json", action="store_true", default=False, help="one JSON document instead")
     return parser
 
 

@@ -1,8 +1,8 @@
 """The `eagle3chat` command: dispatch, and what becomes of errors.
 
-Exit codes: 0; 2 for anything the person can mend, told in one line on stderr; 130 after Ctrl+C; 141 when the
-reader of stdout has gone. Importing this module imports no tensor library, no tokenizer and no screen: each
-command is imported when it runs.
+Exit codes: 0; 2 for anything the person can mend, told in one line on stderr; 70 for a mistake of ours, told in one
+line with the path of a report; 130 after Ctrl+C; 141 when the reader of stdout has gone. Importing this module
+imports no tensor library, no tokenizer and no screen: each command is imported when it runs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from eagle3chat.engine.errors import Eagle3Error
 from eagle3chat.ui.clean import clean_line
 
 MENDABLE = 2
+MISTAKE = 70  # EX_SOFTWARE of sysexits.h
+NO_MEMORY = "There is not enough memory. A smaller --context, --dtype int4 or a smaller model takes less."
 INTERRUPTED = 130  # 128 + SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 
@@ -42,6 +44,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The interpreter flushes stdout once more at exit: let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except MemoryError:
+        print(f"eagle3chat: {NO_MEMORY}", file=sys.stderr)
+        return MENDABLE
+    except Exception as error:  # noqa: BLE001  # nobody is shown a traceback
+        return _crashed(error, sys.argv[1:] if argv is None else argv)
+
+
+def _crashed(error: Exception, argv: Sequence[str]) -> int:
+    """Tell a mistake of ours in one line; the exit code."""
+    from eagle3chat.crash import write_report
+
+    path = write_report(error, argv)
+    where = f" A report that you can read before sharing it: {path}" if path else ""
+    print(
+        f"eagle3chat: {clean_line(f'This is a mistake in eagle3chat ({type(error).__name__}).{where}')}",
+        file=sys.stderr,
+    )
+    return MISTAKE
 
 
 def _dispatch(args: argparse.Namespace) -> int:
@@ -77,6 +97,10 @@ def _dispatch(args: argparse.Namespace) -> int:
         from eagle3chat.replay_command import replay
 
         return replay(args)
+    if args.command == "doctor":
+        from eagle3chat.doctor_command import doctor
+
+        return doctor(args)
     if args.command == "config":
         from eagle3chat.config_command import config
 

@@ -6,6 +6,7 @@ import argparse
 import os
 
 from eagle3chat.engine.errors import SettingError
+from eagle3chat.engine.private_files import private_directory
 from eagle3chat.settings import load_settings, settings_path
 from eagle3chat.settings_template import template
 
@@ -19,8 +20,8 @@ def config(args: argparse.Namespace) -> int:
     path = settings_path()
     if args.init:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8") as file:
+            private_directory(path.parent)
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
                 file.write(template())
         except FileExistsError:
             raise SettingError(f"There is a settings file already: {path}.", "Edit it, or move it away.") from None

@@ -22,9 +22,9 @@ TENSOR_LIBRARIES = {"torch", "mlx", "mlx_lm", "transformers", "triton", "torchao
 SCREEN_LIBRARIES = {"textual", "rich"}
 HEAVY = TENSOR_LIBRARIES | SCREEN_LIBRARIES | {"numpy", "tokenizers", "jinja2", "safetensors", "gguf"}
 
-VALUES = {"events", "requests", "sampling", "errors", "config"}
+VALUES = {"events", "requests", "sampling", "errors", "config", "private_files"}
 COMMAND_LINE = {"cli", "arguments", "train_arguments", "wishes", "opening", "foreground", "report"}
-UI_MEETS = {"events", "requests", "sampling", "errors", "worker"}
+UI_MEETS = {"events", "requests", "sampling", "errors", "private_files", "worker"}
 LOOP_MEETS = {"backend", "requests", "sampling", "events", "errors"}
 
 

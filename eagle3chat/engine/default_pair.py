@@ -20,6 +20,7 @@ from typing import Any
 
 from eagle3chat.engine.bundle import Bundle, open_bundle
 from eagle3chat.engine.errors import BundleError
+from eagle3chat.engine.private_files import private_directory
 from eagle3chat.engine.provenance import source_of
 
 Progress = Callable[[str, float | None], None]
@@ -47,7 +48,7 @@ def default_bundle(data_dir: Path | None = None, progress: Progress | None = Non
     Raises:
         BundleError: The target is not installed, or the bundle cannot be written.
     """
-    bundles = (data_dir or _user_data_dir()) / "bundles"
+    bundles = user_bundles() if data_dir is None else data_dir / "bundles"
     path = bundles / BUNDLE_NAME
     target, draft = find_target(), draft_directory()
     built = _opened(path)
@@ -84,10 +85,11 @@ def draft_directory() -> Path:
     return Path(__file__).parent.parent / "data" / DRAFT_NAME
 
 
-def _user_data_dir() -> Path:
+def user_bundles() -> Path:
+    """Where bundles that were not asked for elsewhere are kept."""
     import platformdirs
 
-    return Path(platformdirs.user_data_dir("eagle3chat", appauthor=False))
+    return Path(platformdirs.user_data_dir("eagle3chat", appauthor=False)) / "bundles"
 
 
 def _opened(path: Path) -> Bundle | None:
@@ -131,7 +133,7 @@ def _keep_key(file: Path, key: dict[str, Any]) -> None:
 
 
 def _build(path: Path, target: Path, draft: Path, progress: Progress | None) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_directory(path.parent)
     _remove_stale(path.parent)
     key = _key(target, draft)
     work = Path(tempfile.mkdtemp(prefix=".building-", dir=path.parent))

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from eagle3chat.engine.errors import WorkerError
 from eagle3chat.engine.events import Event, Failed
+from eagle3chat.engine.private_files import private_directory
 from eagle3chat.engine.requests import Adjust, Cancel, Close, Command, Controls, PairOptions, Say
 from eagle3chat.engine.watchdog import Watchdog
 
@@ -293,7 +294,7 @@ def _spawn(fd: int, log_path: Path) -> subprocess.Popen[bytes]:
 def _open_log(path: Path) -> int:
     """A descriptor of the log file, rotated; of the null device when it cannot be written: a chat needs no log."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_directory(path.parent)
         if path.exists() and path.stat().st_size > LOG_BYTES:
             path.replace(path.with_name(path.name + ".1"))
         log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from eagle3chat.engine.private_files import private_directory
+
 KEPT = 500  # entries
 KEPT_BYTES = 8 << 20
 
@@ -51,7 +53,7 @@ class History:
         self.entries.append(entry)
         if self._path is not None:
             with suppress(OSError):
-                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                private_directory(self._path.parent)
                 fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
                     os.write(fd, _line(entry))
