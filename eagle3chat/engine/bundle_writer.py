@@ -18,8 +18,8 @@ from typing import Any
 
 from eagle3chat.engine.bundle import INDEX, TENSORS
 from eagle3chat.engine.errors import BundleError
-from eagle3chat.engine.finite import check_finite
-from eagle3chat.engine.tensor_file import ITEM_BYTES, LazyTensor, read_header, write_tensors
+from eagle3chat.engine.finite import EXPONENTS, check_finite
+from eagle3chat.engine.tensor_file import ITEM_BYTES, PIECE, LazyTensor, read_header, write_tensors
 
 ROOM = "Free some space, or choose another directory."
 SPARE = 1 << 25  # bytes beside the tensors: headers, configs, the tokenizer
@@ -95,18 +95,40 @@ def in_order(tensors: Sequence[LazyTensor]) -> list[LazyTensor]:
     return sorted(tensors, key=rank)
 
 
-def keep_files(directory: Path, files: Sequence[Path], config: dict[str, Any], copy: bool) -> str:
-    """Put a part's files there as they are, and its config.json.
+def keep_files(
+    directory: Path,
+    files: Sequence[Path],
+    tensors: Sequence[LazyTensor],
+    config: dict[str, Any],
+    copy: bool,
+    done: Done,
+) -> str:
+    """Put a part's files there as they are, and its config.json; the numbers in them are checked.
+
+    Args:
+        tensors: What is in the files.
+        copy: Copy instead of linking.
+        done: Called with the size of each tensor that was checked, and of each piece that was copied.
 
     Returns:
         What the user should know of them; empty: nothing.
     """
     directory.mkdir()
+    for tensor in tensors:
+        place = 0
+        for piece in tensor.pieces() if tensor.dtype in EXPONENTS else ():
+            check_finite(tensor, place, memoryview(piece))
+            place += len(piece)
+            done(len(piece))
+        done(tensor.size - place)
     count, how = len(files), ""
     weights: dict[str, str] = {}
-    for place, file in enumerate(sorted(files), 1):
-        name = TENSORS if count == 1 else f"model-{place:05}-of-{count:05}.safetensors"
-        how = _keep(file.resolve(), directory / name, copy) or how
+    for number, file in enumerate(sorted(files), 1):
+        name = TENSORS if count == 1 else f"model-{number:05}-of-{count:05}.safetensors"
+        if copy:
+            _copy(file, directory / name, done)
+        else:
+            how = _link(file.resolve(), directory / name) or how
         weights |= dict.fromkeys(read_header(file).tensors, name)
     if count > 1:
         write_json(directory / INDEX, {"metadata": {}, "weight_map": weights})
@@ -114,10 +136,15 @@ def keep_files(directory: Path, files: Sequence[Path], config: dict[str, Any], c
     return how
 
 
-def _keep(file: Path, place: Path, copy: bool) -> str:
-    if copy:
-        shutil.copyfile(file, place)
-        return ""
+def _copy(file: Path, place: Path, done: Done) -> None:
+    with file.open("rb") as source, place.open("wb") as copy:
+        while piece := source.read(PIECE):
+            copy.write(piece)
+            done(len(piece))
+
+
+def _link(file: Path, place: Path) -> str:
+    """A remark; empty: none."""
     try:
         os.link(file, place)
     except OSError:  # another disk, or one without links

@@ -24,7 +24,6 @@ from eagle3chat.engine.checkpoint import DraftSource, TargetSource, open_draft, 
 from eagle3chat.engine.config import Manifest, Quantization, Source
 from eagle3chat.engine.draft_embedding import rows_of
 from eagle3chat.engine.errors import BundleError, CheckpointError, SettingError
-from eagle3chat.engine.finite import check_finite
 from eagle3chat.engine.hub import Located, located
 from eagle3chat.engine.manifest import MANIFEST_FILE, write_manifest
 from eagle3chat.engine.provenance import file_sha256, source_of
@@ -121,7 +120,7 @@ def export_bundle(
     template_name, template_text = _template(template, found.target, model)
     check_room(output_dir, _bytes(found, copy_target))
     with beside(output_dir) as partial:
-        work = _Work(report, found)
+        work = _Work(report, found, copy_target)
         how = _write_parts(partial, found, template_text, copy_target, work)
         sources = _sources(found, work)
         report("checking the bundle", 0.97)
@@ -202,12 +201,14 @@ class _Work:
 
     Args:
         found: What is written.
+        copy: The target's files, where they need no change.
     """
 
-    def __init__(self, report: Progress, found: _Sources) -> None:
+    def __init__(self, report: Progress, found: _Sources, copy: bool) -> None:
         self.report, self.stage, self.done = report, "writing the bundle", 0
         files = [*found.target.files, *(found.draft.files if found.draft is not None else ())]
         self.total = sum(tensor.size for tensor in _tensors(found)) + sum(file.stat().st_size for file in files)
+        self.total += sum(file.stat().st_size for file in found.target.linkable) if copy else 0
 
     def __call__(self, size: int) -> None:
         self.done += size
@@ -230,13 +231,8 @@ def _write_parts(path: Path, found: _Sources, template_text: str, copy: bool, wo
     """Everything but bundle.json; what the user should know of it."""
     target, how = found.target, ""
     if target.linkable:
-        for tensor in target.tensors:
-            place = 0
-            for piece in tensor.pieces():
-                check_finite(tensor, place, memoryview(piece))
-                place += len(piece)
-                work(len(piece))
-        how = keep_files(path / TARGET, target.linkable, dict(target.config_json), copy)
+        config = dict(target.config_json)
+        how = keep_files(path / TARGET, target.linkable, target.tensors, config, copy, work)
     else:
         write_part(path / TARGET, target.tensors, dict(target.config_json), work)
     if found.draft is not None:

@@ -17,8 +17,9 @@ from typing import Any
 from eagle3chat.engine.errors import CheckpointError
 
 ID = re.compile(r"[\w.-]+/[\w.-]+(/[\w./-]+\.gguf)?", re.ASCII)
-WANTED = ["*.safetensors", "*.json", "*.jinja", "*.bin"]
-UNWANTED = ["*/*", "*.onnx", "training_args.bin", "optimizer.bin", "scheduler.bin"]
+WANTED = ["*.safetensors", "*.json", "*.jinja"]
+UNWANTED = ["*/*", "consolidated*"]  # the latter: the same weights once more, in another layout
+PICKLES = ["pytorch_model*.bin"]  # only where there is nothing better
 INSTALL = "Install it with: pip install 'eagle3chat[hub]'"
 
 
@@ -50,10 +51,14 @@ def located(place: str) -> Located:
         if rest:
             file = hub.hf_hub_download(f"{owner}/{name}", "/".join(rest))
             return Located(Path(file), Path(file).name)
-        found = hub.snapshot_download(f"{owner}/{name}", allow_patterns=WANTED, ignore_patterns=UNWANTED)
+        found = Path(hub.snapshot_download(f"{owner}/{name}", allow_patterns=WANTED, ignore_patterns=UNWANTED))
+        if not any(found.glob("*.safetensors")):
+            found = Path(hub.snapshot_download(f"{owner}/{name}", allow_patterns=WANTED + PICKLES))
     except (OSError, ValueError, RuntimeError, _network_error()) as error:
         raise CheckpointError(*_reason(place, error, errors)) from error
-    return Located(Path(found), name)
+    if not any(file.suffix in (".safetensors", ".bin") for file in found.iterdir()):
+        raise CheckpointError(f"{place} holds no weights that are known here.", f"Of GGUF, name a file: {place}/X.gguf")
+    return Located(found, name)
 
 
 def _network_error() -> type[Exception]:

@@ -41,14 +41,22 @@ def test_a_bundle_of_an_id_has_its_name(tmp_path: Path, monkeypatch: pytest.Monk
     asked: list[Any] = []
 
     def download(repo: str, **kwargs: Any) -> str:
-        asked.append((repo, kwargs["allow_patterns"], kwargs["ignore_patterns"]))
+        asked.append((repo, kwargs["allow_patterns"]))
         return str(snapshot)
 
     monkeypatch.setattr(hub, "snapshot_download", download)
     manifest = open_bundle(export_bundle("org/Tiny-Model", None, tmp_path / "out")).manifest
     assert (manifest.name, manifest.sources[0].name) == ("Tiny-Model", "Tiny-Model")
-    ((repo, wanted, unwanted),) = asked
-    assert repo == "org/Tiny-Model" and "*.safetensors" in wanted and "*/*" in unwanted
+    ((repo, wanted),) = asked
+    assert repo == "org/Tiny-Model" and "*.safetensors" in wanted and not any("bin" in kind for kind in wanted)
+    (snapshot / "model.safetensors").rename(snapshot / "pytorch_model.bin")
+    assert located("org/Tiny-Model").path == snapshot
+    assert "pytorch_model*.bin" in asked[-1][1]
+    (snapshot / "pytorch_model.bin").unlink()
+    with pytest.raises(
+        CheckpointError, match=r"org/Tiny-Model holds no weights .* name a file: org/Tiny-Model/X\.gguf"
+    ):
+        located("org/Tiny-Model")
 
 
 def test_one_gguf_file_of_a_repository(monkeypatch: pytest.MonkeyPatch) -> None:
