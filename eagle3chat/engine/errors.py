@@ -9,6 +9,7 @@
       BackendError         the tensor backend cannot be opened on this machine
       WorkerError          the decode worker is gone
       TranscriptError      a transcript cannot be read or written
+      ServerError          a server cannot be reached, refuses a request, or breaks off
       TrainError           a draft cannot be trained as asked: data, another target's draft, a run that does not fit
 
 This module knows no one who raises them. A mistake of our own is an `assert`, never one of these.
@@ -72,6 +73,10 @@ class BackendError(Eagle3Error):
 
 class WorkerError(Eagle3Error):
     """The decode worker is gone."""
+
+
+class ServerError(Eagle3Error):
+    """A server cannot be reached, refuses a request, or breaks off."""
 
 
 class TranscriptError(Eagle3Error):

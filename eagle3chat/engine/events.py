@@ -44,6 +44,9 @@ class Info:
     memory_bytes: int  # weights and caches
     checks: tuple[str, ...] = ()  # what the pair was asked about itself, and said
     warnings: tuple[str, ...] = ()  # what is wrong with it, and what to do
+    fixed_chain: str = ""  # why the chain cannot be set, though there may be one; empty: it can
+    adjusts: bool = True  # new controls act at the next round; otherwise at the next reply
+    unknown: tuple[str, ...] = ()  # fields above whose value stands for "not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,16 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class Burst:
+    """Text that a server sent in one piece. What was drafted for it and what the target thought is not told."""
+
+    tokens: int | None  # None: not told
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
-    """One round: draft, verify, commit.
+    """One round: draft, verify, commit. With `burst` it is a piece of a server's text instead: no token is known,
+    `position` is 0 where the server does not tell it, and `chain` says nothing.
 
     Emitted are `drafted[:accepted]` and then `own`. `own` is None when a stop or a limit cut the round
     before the target's own token. With `own_kind` "correction" `drafted[accepted]` was rejected.
@@ -94,10 +105,13 @@ class Round:
     draft_seconds: float | None = None  # only where measured without adding a wait
     verify_seconds: float | None = None
     why: str = ""  # the chain's length was found, not set: why this one
+    burst: Burst | None = None
 
     @property
     def emitted(self) -> int:
-        """Tokens that this round added to the reply, 1..K+1."""
+        """Tokens that this round added to the reply, 1..K+1; 0 for a burst whose tokens nobody counted."""
+        if self.burst is not None:
+            return self.burst.tokens or 0
         return self.accepted + (self.own is not None)
 
     @property
@@ -118,8 +132,36 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What a server told of a reply; None: it did not. The counts of `Usage` stand for nothing then."""
+
+    source: str = ""  # where the figures of speculation are from; empty: there are none
+    shared: bool = False  # counters of the whole server: what it did for others meanwhile is in them
+    prompt_tokens: int | None = None
+    reused_tokens: int | None = None
+    generated_tokens: int | None = None
+    rounds: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    tau: float | None = None  # mean accepted + 1 a round
+    accepted_at: tuple[int, ...] | None = None  # [K] rounds in which the draft at this place was accepted
+    decode_seconds: float | None = None  # on the server's clock
+
+    @property
+    def conditional(self) -> tuple[float | None, ...]:
+        """[K] accepted / judged at each place, where rounds and places are known and every round drafts all K."""
+        if self.accepted_at is None or self.rounds is None:
+            return ()
+        judged = (self.rounds, *self.accepted_at)
+        return tuple(a / r if r else None for a, r in zip(self.accepted_at, judged, strict=False))
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
-    """Counts and times of one reply. Tested drafts are accepted + rejected; unreached ones were never judged."""
+    """Counts and times of one reply. Tested drafts are accepted + rejected; unreached ones were never judged.
+
+    With `told` a server decoded it: the counts are those that it told, and 0 where `told` has None.
+    """
 
     prompt_tokens: int
     reused_tokens: int  # of the prompt, from the caches of the turn before
@@ -134,10 +176,13 @@ class Usage:
     prefill_seconds: float
     decode_seconds: float
     first_token_seconds: float  # from the request to the end of the first round
+    told: Told | None = None
 
     @property
     def tau(self) -> float:
-        """Emitted tokens / rounds; 0 without rounds."""
+        """Emitted tokens / rounds; 0 without rounds. Of a server: what it told."""
+        if self.told is not None:
+            return self.told.tau or 0.0
         return self.generated_tokens / self.rounds if self.rounds else 0.0
 
     @property
@@ -164,6 +209,7 @@ class Finished:
     stop: str  # the stop token or stop string that ended it; empty otherwise
     text: str  # characters held back when a cancel ended the reply between rounds
     usage: Usage
+    notes: tuple[str, ...] = ()  # what the person should know of it: settings that were left out, and why
 
 
 @dataclass(frozen=True, slots=True)
