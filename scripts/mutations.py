@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIST = Path(__file__).with_suffix(".toml")
 COPIED = ("eagle3chat", "tests", "pyproject.toml")
 LIBRARIES = {"mlx": ("mlx", "mlx_lm"), "torch": ("torch",)}
-PRELOADED = ("numpy", "pytest", "torch")  # before forking: it takes longer than the tests
+PRELOADED = ("numpy", "textual.app", "pytest", "torch")  # before forking: it takes longer than the tests
 SECONDS = 600  # a test run that takes longer has hung
 PASSED, FAILED, NONE = 0, 1, 5  # pytest's exit codes
 
