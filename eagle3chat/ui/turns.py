@@ -77,8 +77,8 @@ class Turns:
         self.edited = place
         later = len(exchanges) - place - 1
         what = f"message {place + 1} of {len(exchanges)}"
-        tail = f" instead of it and the {later} after it" if later else " instead of it"
-        self._stage.keys.tell(f"editing {what}: Enter sends{tail}, Esc leaves it", seconds=None)
+        tail = f", {later} after it end" if later else ""
+        self._stage.keys.tell(f"editing {what}: Enter goes on from here{tail}; Esc leaves it", seconds=None)
 
     def leave(self) -> bool:
         """No longer edit; whether a message was being edited."""
@@ -104,6 +104,8 @@ class Turns:
             before = chat.messages
         info, controls = chat.info, chat.controls
         assert info is not None
+        if info.fixed_chain:
+            raise SettingError("There is nothing to race against: the chain cannot be set.", f"{info.fixed_chain}.")
         if info.max_chain == 0:
             raise SettingError("There is nothing to race against: speculation is unavailable.", info.unavailable)
         if controls.chain == 0 and not controls.auto:

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 from collections import Counter
 
 import pytest
@@ -152,3 +153,21 @@ async def test_selection_copies_the_text():
         assert selected in tail.text
         assert "\n" not in selected
         assert isinstance(driver.app.stage.keys.render(), Content)
+
+
+@pytest.mark.parametrize("fence", ["```\n{}\n```", "```python\n{}\n```", "    {}"])
+async def test_long_code_is_drawn_soon_and_no_language_is_guessed(fence, monkeypatch):
+    def guess(*_):
+        raise AssertionError("guessed")
+
+    monkeypatch.setattr("textual.highlight.guess_language", guess)
+    async with running((100, 30)) as driver:
+        await driver.say("go")
+        code = "([{<'" * 20000
+        text = fence.format(code)
+        rounds = rounds_of([text[at : at + 500] for at in range(0, len(text), 500)], chain=0)
+        began = time.monotonic()
+        await driver.emit(*rounds, finished(rounds))
+        assert time.monotonic() - began < 10
+        whole = code in driver.shown().replace("\n", "")
+        assert whole

@@ -83,6 +83,12 @@ def test_help(snap_compare):
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_trace(snap_compare, size):
+    theme = "light" if size == "wide" else "ansi-dark"
+    assert picture(snap_compare, SIZES[size], REPLY, theme=theme, keys=(*"/trace", "enter"))
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_inspector(snap_compare, size):
     theme = "light" if size == "narrow" else "dark"
     assert picture(snap_compare, SIZES[size], REPLY, theme=theme, keys=("f4", "left", "left", "left"))

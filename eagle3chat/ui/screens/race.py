@@ -18,6 +18,7 @@ from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.race import Lap, Race
 
 LOOK_SECONDS = 0.25
+NARROW = 44  # cells, below which names are short
 WIDE = 70  # cells, from which a running lap says how far it is
 NAME, SPEED, CLOCK = 14, 12, 18  # cells of the columns beside the bar
 
@@ -95,15 +96,15 @@ def race_lines(race: Race, width: int, glyphs: Glyphs) -> Iterator[Content]:
 
 def lap_line(lap: Lap, race: Race, longest: float, width: int, glyphs: Glyphs) -> Content:
     """Name, speed, a bar as long as its time, the clock."""
-    name = f"{lap.name:<{NAME}}" if width >= 40 else f"{lap.name[:7]:<8}"
+    name = f"{lap.name:<{NAME}}" if width >= NARROW else f"{lap.name.replace('ulative', '.'):<6}"
     if lap is race.lap and not lap.rounds:
         return Content.styled(f"{name}reading the prompt {lap.reading}".rstrip(), "$quiet")
     if not lap.rounds:
         return Content.styled(f"{name}{'stopped' if race.over else 'waits'}", "$quiet")
-    speed = f"{lap.tokens_per_second:>5.0f} tok/s "
+    speed = f"{lap.tokens_per_second:>{5 if width >= NARROW else 3}.0f} tok/s "
     clock = f" {lap.seconds:.2f} s"
     if lap is race.laps[1] and race.over and race.speedup:
-        clock += f"   {race.speedup:.2f}x"
+        clock += f"{'   ' if width >= NARROW else ' '}{race.speedup:.2f}x"
     running = lap is race.lap
     so_far = f"  {len(lap.ids)} of at most {race.limit}" if running and width >= WIDE else ""
     room = max(0, width - len(name) - SPEED - max(CLOCK, len(clock) + len(so_far)))

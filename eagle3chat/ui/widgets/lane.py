@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget
 
-from eagle3chat.engine.events import Round, Token
+from eagle3chat.engine.events import Burst, Round, Token
 from eagle3chat.ui.clean import clean_line, clean_token
 from eagle3chat.ui.glyphs import Glyphs
 
@@ -102,6 +102,8 @@ def legend(glyphs: Glyphs) -> Content:
 
 def round_row(round_: Round, skipped: int, width: int, glyphs: Glyphs) -> Content:
     """One round: number, drafted tokens with their fate, the target's own token, accepted of drafted, time."""
+    if round_.burst is not None:
+        return burst_row(round_, round_.burst, skipped, width)
     narrow = width < 70
     number = f"{round_.index + 1:>4} " if narrow else f"{round_.index + 1:>5}{f' +{skipped}' if skipped else '':<4} "
     tail = f" {round_.accepted}/{len(round_.drafted)}"
@@ -118,6 +120,16 @@ def round_row(round_: Round, skipped: int, width: int, glyphs: Glyphs) -> Conten
     if not narrow:
         gap = min(gap, max(2, 92 - body.cell_length))
     return Content.assemble(body, " " * max(0, gap), (tail, "$quiet"))
+
+
+def burst_row(round_: Round, burst: Burst, skipped: int, width: int) -> Content:
+    """A piece of text as a server sent it: number, text, tokens, time."""
+    tokens = "tokens not known" if burst.tokens is None else f"{burst.tokens} token{'s' if burst.tokens != 1 else ''}"
+    number = f"{round_.index + 1:>5}{f' +{skipped}' if skipped else '':<4} "
+    tail = f"  {tokens}" + (f"{round_.seconds * 1000:>7.0f} ms " if width >= 70 else "")
+    text = Content(clean_line(round_.text)).truncate(max(0, width - len(number) - len(tail)), ellipsis=True)
+    gap = min(width - len(number) - len(tail), 60) - text.cell_length
+    return Content.assemble((number, "$quiet"), text, " " * max(0, gap), (tail, "$quiet"))
 
 
 def drafted_tokens(round_: Round, glyphs: Glyphs) -> Content:
@@ -143,8 +155,9 @@ def own_token(round_: Round, glyphs: Glyphs) -> Content:
 def spelled(token: Token, glyphs: Glyphs) -> str:
     """A token with visible white space, cut to a few cells."""
     text = clean_token(token.text, glyphs.ascii_only) or f"<{token.id}>"
-    if cell_len(text) <= TOKEN_CELLS:
+    if len(text) <= TOKEN_CELLS * 2 and cell_len(text) <= TOKEN_CELLS:
         return text
+    text = text[: TOKEN_CELLS * 2]
     while cell_len(text) > TOKEN_CELLS - 1:
         text = text[:-1]
     return text + glyphs.ellipsis[0]

@@ -12,16 +12,32 @@ from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.widget import Widget
 from textual.widgets import Markdown, Static
+from textual.widgets.markdown import MarkdownFence
 
 from eagle3chat.ui.blocks import parser
 
 STYLES = {"strong": "bold", "em": "italic", "s": "strike", "link": "underline"}
 CODE = "$primary on $surface"
+PLAIN = "text"  # the language of code without one
+COLOURED, COLOURED_LINE = 60_000, 2_000  # characters of code, and of a line of it, up to which it has colours
+
+
+class Fence(MarkdownFence):
+    """Code. Its colours are those of the language that the model named: to guess one takes as long as it likes."""
+
+    @classmethod
+    def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
+        named = (language.split() or [PLAIN])[0]
+        longest = max(map(len, code.split("\n")), default=0)
+        if len(code) > COLOURED or longest > COLOURED_LINE:
+            named = PLAIN
+        return super().highlight(code, named, ansi, dark)
 
 
 class Settled(Markdown):
     """Give it clean text that `is_safe`. Links are shown and not opened: a model wrote them."""
 
+    BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
     BULLETS = ["• "] * 5  # the others are of doubtful width
 
     def __init__(self, block: str) -> None:
