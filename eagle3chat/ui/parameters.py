@@ -33,17 +33,17 @@ class Field:
 
 FIELDS = (
     Field("temperature", "temperature", "0 is greedy"),
-    Field("top_k", "top-k", "most probable tokens to keep; 0 is off"),
+    Field("top_k", "top-k", "most probable ones to keep; 0 is off"),
     Field("top_p", "top-p", "share of the mass to keep; 1 is off"),
-    Field("min_p", "min-p", "share of the largest probability; 0 is off"),
+    Field("min_p", "min-p", "share of the largest; 0 is off"),
     Field("seed", "seed", "the same one gives the same reply"),
-    Field("repetition", "repetition", "penalty of prompt and reply; 1 is off"),
-    Field("presence", "presence", "penalty of the reply, -2 to 2; 0 is off"),
-    Field("frequency", "frequency", "the same, by count"),
-    Field("max_new_tokens", "max tokens", "of a reply; empty: to the end of the context"),
+    Field("repetition", "repetition", "penalty, prompt and reply; 1 is off"),
+    Field("presence", "presence", "penalty, reply; 0 is off"),
+    Field("frequency", "frequency", "penalty, reply, by count; 0 is off"),
+    Field("max_new_tokens", "max tokens", "of a reply; empty: as fit the context"),
     Field("chain", "chain", "drafted tokens a round, or auto"),
-    Field("template", "template", "empty: the bundle's; another one opens the model again"),
-    Field("system", "system", "the system message; \\n is a new line"),
+    Field("template", "template", "empty: the bundle's; opens it again"),
+    Field("system", "system", "message; \\n is a new line"),
 )
 _REAL = ("temperature", "top_p", "min_p", "repetition", "presence", "frequency")
 _WHOLE = ("top_k", "seed")
