@@ -59,7 +59,8 @@ def message_of(reply: Reply, info: Info | None) -> Message:
     text, ended it.
     """
     same = info is not None and (reply.pair.model, reply.pair.family) == (info.model, info.family)
-    return Message("assistant", reply.text, reply.token_ids if same and not _ended_by_string(reply) else None)
+    ids = reply.token_ids if same and not _ended_by_string(reply) else ()
+    return Message("assistant", reply.text, ids or None)  # a server tells no ids
 
 
 def answered(found: Sequence[Exchange], info: Info | None) -> tuple[Message, ...]:

@@ -42,6 +42,7 @@ class LiveReply:
 
     def whole(self, finished: Finished) -> Finished:
         """How the reply ended, with the usage of all its rounds."""
+        self.tally.told = finished.usage.told
         return replace(finished, usage=self.tally.usage(finished.usage)) if self.begun else finished
 
 

@@ -127,8 +127,9 @@ def checked_chain(chain: int, info: Info | None) -> int:
     """
     if chain < 0:
         raise SettingError(f"A chain of {chain} tokens does not exist.", "Use 0 (plain decoding) or more.")
-    if info is None or chain <= info.max_chain:
+    if info is None or (chain <= info.max_chain and not info.fixed_chain):
         return chain
+    _refuse_fixed(info)
     if info.max_chain == 0:
         raise SettingError("Speculation is unavailable.", info.unavailable)
     raise SettingError(f"A chain of {chain} is longer than this draft can do.", f"Use 0 to {info.max_chain}.")
@@ -141,8 +142,14 @@ def with_auto(controls: Controls, info: Info | None) -> Controls:
         SettingError: There is no draft.
     """
     if info is not None and info.max_chain == 0:
+        _refuse_fixed(info)
         raise SettingError("Speculation is unavailable.", info.unavailable)
     return replace(controls, auto=True)
+
+
+def _refuse_fixed(info: Info) -> None:
+    if info.fixed_chain:
+        raise SettingError("The chain cannot be set.", f"{info.fixed_chain}.")
 
 
 def _with_penalty(sampling: Sampling, argument: str) -> Sampling:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eagle3chat.engine.events import Finished, Info
+from eagle3chat.engine.events import Finished, Info, Told
 from eagle3chat.engine.requests import Controls
 from eagle3chat.ui.clean import clean_line
 
@@ -12,6 +12,8 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 def under_reply(finished: Finished) -> list[str]:
     """The parts of the quiet line under a finished reply."""
     usage = finished.usage
+    if usage.told is not None:
+        return [*told_parts(usage.told), *_speed(finished), ending(finished)]
     if not usage.generated_tokens:
         return [ending(finished)]
     parts = [plural(usage.generated_tokens, "token"), plural(usage.rounds, "round"), f"tau {usage.tau:.2f}"]
@@ -21,6 +23,27 @@ def under_reply(finished: Finished) -> list[str]:
     elif usage.rounds:
         parts.append("plain decoding")
     return [*parts, f"{usage.tokens_per_second:.0f} tok/s", ending(finished)]
+
+
+def told_parts(told: Told) -> list[str]:
+    """What a server told of a reply, and what it did not."""
+    parts = ["tokens not known" if told.generated_tokens is None else plural(told.generated_tokens, "token")]
+    if not told.source:
+        return [*parts, "speculation not known"]
+    parts.append("rounds not known" if told.rounds is None else plural(told.rounds, "round"))
+    parts.append("tau not known" if told.tau is None else f"tau {told.tau:.2f}")
+    if told.drafted is not None and told.accepted is not None:
+        parts.append(f"{told.accepted} of {told.drafted} drafts accepted")
+    if shares := [f"{share:.2f}".lstrip("0") for share in told.conditional if share is not None]:
+        parts.append(f"by place {' '.join(shares)}")
+    others = ", other requests included" if told.shared else ""
+    return [*parts, f"by {clean_line(told.source)}{others}"]
+
+
+def _speed(finished: Finished) -> list[str]:
+    """Tokens a second, where the tokens are known."""
+    speed = finished.usage.tokens_per_second
+    return [f"{speed:.0f} tok/s"] if speed else []
 
 
 def ending(finished: Finished) -> str:
@@ -43,6 +66,8 @@ def plural(count: int, noun: str) -> str:
 
 def chain_state(info: Info | None, controls: Controls, last: int | None = None) -> str:
     """The state of speculation in a few words: it is always told. `last`: the chain of the last round."""
+    if info is not None and info.fixed_chain:
+        return "chain: the server's"
     if info is not None and info.max_chain == 0:
         return f"chain unavailable: {clean_line(info.unavailable)}" if info.unavailable else "chain unavailable"
     if controls.auto:

@@ -104,6 +104,8 @@ class Host:
                 self._stage.show_prefill(event)
             case Finished() if self.replying:
                 await self._end_reply(event)
+                for line in event.notes:
+                    await self._stage.conversation.add_note(line)
                 await self._next()
             case Failed():
                 await self._failed(event)
@@ -111,11 +113,11 @@ class Host:
     async def _opened(self, info: Info) -> None:
         chat = self.chat
         chat.phase, chat.info = "idle", info
-        if chat.controls.chain > info.max_chain:
+        if chat.controls.chain > info.max_chain and not info.fixed_chain:
             if info.max_chain:
                 self._stage.keys.tell(f"The longest chain of this draft is {info.max_chain}.")
             chat.controls = replace(chat.controls, chain=info.max_chain)
-        if info.max_chain == 0 and chat.controls.auto:
+        if info.max_chain == 0 and chat.controls.auto and not info.fixed_chain:
             chat.controls = replace(chat.controls, auto=False)
         self._record.opened(info, chat.controls, chat.system)
         self._stage.show_pair(info)
@@ -239,6 +241,8 @@ class Host:
         self.chat.controls = controls
         if self.replying:
             self._link.adjust(controls)
+            if self.chat.info is not None and not self.chat.info.adjusts:
+                self._stage.keys.tell("This takes effect at the next reply.")
         self._record.settings(controls)
         self._stage.show_controls(controls, self.chat.info)
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from textual.content import Content
 
-from eagle3chat.engine.events import Round, Token
+from eagle3chat.engine.events import Burst, Round, Token
 from eagle3chat.ui.clean import clean_line
-from eagle3chat.ui.figures import number
+from eagle3chat.ui.figures import number, plural
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.widgets.lane import STYLES, spelled
 from eagle3chat.ui.widgets.line import spread
@@ -34,6 +34,8 @@ def page(rounds: Sequence[Round], place: int, title: str, width: int, glyphs: Gl
     head = f"{title} {glyphs.dot} round {place + 1} of {len(rounds)}"
     lines = [spread(Content.styled(head, "bold"), Content.styled(times(round_, glyphs), "$quiet"), width), Content("")]
     lines += [in_the_text(rounds, place, width, glyphs), Content("")]
+    if round_.burst is not None:
+        return [*lines, *(Content(sentence) for sentence in of_burst(round_.burst))]
     lines += [row.truncate(width, ellipsis=True) for row in table(round_, width, glyphs)]
     lines += [Content(""), considered(round_, glyphs).truncate(width, ellipsis=True)]
     lines += [Content.styled(sentence, "") for sentence in sentences(round_, glyphs)]
@@ -69,6 +71,8 @@ def in_the_text(rounds: Sequence[Round], place: int, width: int, glyphs: Glyphs)
 
 def emitted(round_: Round, glyphs: Glyphs) -> Content:
     """What the round added to the reply, each token in the style of its kind."""
+    if round_.burst is not None:
+        return Content.styled(clean_line(round_.text), "bold")
     parts = [(clean_line(token.text), STYLES["accepted"]) for token in round_.drafted[: round_.accepted]]
     if round_.own is not None and round_.own_kind is not None:
         parts.append((clean_line(round_.own.text), STYLES[round_.own_kind]))
@@ -142,6 +146,13 @@ def sentences(round_: Round, glyphs: Glyphs) -> Iterator[str]:
         yield _choice(round_, round_.own, glyphs)
     if round_.why:
         yield f"The chain finds its length, here {round_.chain}: {round_.why}."
+
+
+def of_burst(burst: Burst) -> Iterator[str]:
+    """What is known of a piece of text that a server sent, and what is not."""
+    count = "a number of tokens that it did not tell" if burst.tokens is None else plural(burst.tokens, "token")
+    yield f"The server sent this in one piece: {count}."
+    yield "Which of them were drafted, what was rejected and what else was considered is not visible through a server."
 
 
 def _choice(round_: Round, own: Token, glyphs: Glyphs) -> str:

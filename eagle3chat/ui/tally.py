@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from eagle3chat.engine.events import Round, Usage
+from eagle3chat.engine.events import Burst, Round, Told, Usage
 
 RECENT = 24  # rounds that the sparkline can show
 
@@ -25,9 +25,15 @@ class Tally:
     accepted_at: list[int] = field(default_factory=list)  # rounds in which it was accepted
     chain: int | None = None  # of the last round
     recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT))  # accepted of drafted
+    bursts: int = 0  # pieces of text of a server, which are no rounds
+    uncounted: bool = False  # there are tokens that nobody counted
+    told: Told | None = None  # what the server said of the reply at its end
 
     def add(self, round_: Round) -> None:
         """Count a round."""
+        if round_.burst is not None:
+            self._add_burst(round_.burst, round_.seconds)
+            return
         rejected = int(round_.rejected is not None)
         self.rounds += 1
         self.chain = round_.chain
@@ -48,6 +54,13 @@ class Tally:
         for place in range(round_.accepted):
             self.accepted_at[place] += 1
 
+    def _add_burst(self, burst: Burst, seconds: float) -> None:
+        self.bursts += 1
+        self.seconds += seconds
+        self.emitted += burst.tokens or 0
+        self.uncounted |= burst.tokens is None
+        self.recent.append((burst.tokens or 0, 0))
+
     @property
     def tau(self) -> float:
         """Emitted tokens / rounds; 0 without rounds."""
@@ -64,7 +77,9 @@ class Tally:
         return [a / r if r else None for a, r in zip(self.accepted_at, self.reached_at, strict=True)]
 
     def usage(self, last: Usage) -> Usage:
-        """The usage of a reply in several stretches, of which `last` is the last one's."""
+        """The usage of a reply in several stretches, of which `last` is the last one's; a server's as it is."""
+        if last.told is not None:
+            return last
         begun = self.emitted - last.generated_tokens
         return Usage(
             prompt_tokens=last.prompt_tokens - begun,

@@ -86,6 +86,8 @@ class Trace(ModalScreen[None]):
             tally.add(round_)
         title = f"reply {self._place + 1} of {len(self._replies)}"
         counts = [plural(tally.emitted, "token"), plural(tally.rounds, "round"), f"tau {tally.tau:.2f}"]
+        if tally.bursts:
+            counts = [plural(tally.bursts, "piece"), "drafts not visible"]
         dot = f" {self._glyphs.dot} "
         heads = [joined([(title, "bold"), *counts[:n]], dot) for n in range(len(counts), -1, -1)]
         self.query_one("#trace-title", Static).update(first_fitting(heads, width))

@@ -52,12 +52,15 @@ class Header(Line):
         model = (clean_line(info.model), "bold")
         machine = (clean_line(f"{info.backend} {info.device} {info.dtype}"), "$quiet")
         template = (clean_line(info.template), "$quiet")
-        short = f"{self._used} / {info.capacity} "
+        known = "capacity" not in info.unknown
+        short = f"{self._used} / {info.capacity} " if known else ""
         fill = (self._glyphs.level(self._used / max(1, info.capacity)), "$spec-accepted")
         right = first_fitting(
             [
-                Content.assemble((f"context {short}", "$quiet"), fill),
-                Content.assemble((short, "$quiet"), fill),
+                Content.assemble((f"context {short}", "$quiet"), fill)
+                if known
+                else Content.styled("context not known", "$quiet"),
+                Content.assemble((short, "$quiet"), fill) if known else Content(""),
             ],
             width - len(info.model) - 2,
         )

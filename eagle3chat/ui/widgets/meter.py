@@ -6,11 +6,13 @@ accepted of judged, which is the quality of the draft there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.content import Content
 
 from eagle3chat.engine.events import Info
 from eagle3chat.engine.requests import Controls
-from eagle3chat.ui.figures import chain_state, number
+from eagle3chat.ui.figures import chain_state, number, plural
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.tally import Tally
 from eagle3chat.ui.widgets.line import Line
@@ -55,12 +57,31 @@ class Meter(Line):
     def _groups(self, detail: int) -> list[Content]:
         tally = self._tally
         groups = [self._settings(detail)]
-        if tally.rounds:
+        if tally.bursts or tally.told is not None:
+            groups += self._server(detail)
+        elif tally.rounds:
             tau = f"tau {tally.tau:.2f}"
             spark = self._sparkline(20 if detail > 4 else 8) if detail > 1 else ""
             groups.append(Content.assemble((tau, ""), (f" {spark}" if spark else "", "$spec-accepted")))
-            if detail > 2 and (bars := self._bars(numbers=detail > 3)).plain:
+            if detail > 2 and (bars := self._bars(tally.conditional[: self._places()], numbers=detail > 3)).plain:
                 groups.append(bars)
+            groups.append(Content(f"{tally.tokens_per_second:.0f} tok/s"))
+        return groups
+
+    def _server(self, detail: int) -> list[Content]:
+        """Of a reply that a server decodes: the sizes of its pieces; at its end what the server tells."""
+        tally, told = self._tally, self._tally.told
+        spark = ""
+        if detail > 1 and not tally.uncounted:
+            sizes = [size for size, _ in tally.recent][-(20 if detail > 4 else 8) :]
+            spark = "".join(self._glyphs.level(size / max(*sizes, 1)) for size in sizes)
+        head = plural(tally.bursts, "piece") if told is None else "tau not known"
+        if told is not None and told.tau is not None:
+            head = f"tau {told.tau:.2f}"
+        groups = [Content.assemble((head, ""), (f" {spark}" if spark else "", "$spec-accepted"))]
+        if told is not None and detail > 2 and told.conditional:
+            groups.append(self._bars(told.conditional, numbers=detail > 3))
+        if not tally.uncounted and tally.seconds > 0:
             groups.append(Content(f"{tally.tokens_per_second:.0f} tok/s"))
         return groups
 
@@ -85,9 +106,9 @@ class Meter(Line):
         recent = list(self._tally.recent)[-count:]
         return "".join(self._glyphs.level(accepted / drafted if drafted else 0.0) for accepted, drafted in recent)
 
-    def _bars(self, numbers: bool) -> Content:
+    def _bars(self, shares: Sequence[float | None], numbers: bool) -> Content:
         parts = []
-        for place, share in enumerate(self._tally.conditional[: self._places()], start=1):
+        for place, share in enumerate(shares, start=1):
             if share is None:
                 continue
             parts.append(Content.assemble((f"{place} ", "$quiet"), (self._glyphs.level(share), "$spec-accepted")))

@@ -36,7 +36,8 @@ class Welcome(Static):
     def show_pair(self, info: Info) -> None:
         """The pair is open."""
         dot = f" {self._glyphs.dot} "
-        parts = [info.draft or "no draft", f"chain 0 to {info.max_chain}" if info.max_chain else info.unavailable]
+        draft = info.draft or ("draft not known" if "draft" in info.unknown else "no draft")
+        parts = [draft, f"chain 0 to {info.max_chain}" if info.max_chain else info.unavailable]
         if info.load_seconds:
             parts.append(f"opened in {info.load_seconds:.1f} s")
         if info.memory_bytes:
