@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contract_game import Bench
+from contract_game import NEEDS, Bench
 from contract_pairs import PAIRS
-
-NEEDS = {"torch": ("torch",), "mlx": ("mlx", "mlx_lm")}
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ WARM = Sampling(temperature=0.8, top_p=0.9, seed=11)
 HOT = Sampling(temperature=1.2, min_p=0.05, seed=12)
 NARROW = Sampling(temperature=1.0, top_k=9, seed=13)
 BOILING = Sampling(temperature=3.0, seed=14)  # noise decides most, so the draft, which hears it, agrees often
+NEEDS = {"torch": ("torch",), "mlx": ("mlx", "mlx_lm")}  # backends, and what must be installed for each
 SLACKS = {
     "torch": ("eagle3chat.engine.torch_cache.SLACK", 20),  # half of it is what can always be dropped
     "mlx": ("eagle3chat.engine.mlx_target.SLACK", 4),  # it takes the longest chain and one row at least

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from conftest import NEEDS
-from contract_game import GREEDY, NEAR, WARM, Bench, keep_all, mixed, prefilled, prompt_of
+from contract_game import GREEDY, NEAR, NEEDS, WARM, Bench, keep_all, mixed, prefilled, prompt_of
 
 from eagle3chat.engine.requests import Controls
 from eagle3chat.engine.sampling import Sampling

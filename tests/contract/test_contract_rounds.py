@@ -6,11 +6,13 @@ import itertools
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from contract_game import BOILING, GREEDY, SAMPLINGS, WARM, Bench, mixed, play, prefilled, prompt_of, text_of
 from contract_pairs import CHUNK, DIALECTS, PAIRS
 from families import WINDOW, WINDOWED
+from tiny import tiny_bundle
 
 COUNT = 60
 
@@ -96,3 +98,10 @@ def test_rows_that_are_kept_are_as_good_as_fresh_ones(bench: Bench, kind: str, f
         edited = [*told[:common], 3 + (told[common] - 2) % 60, *prompt_of(5, seed=common)]
         play(bench, kind, path, edited, mixed(common, [WARM, GREEDY], (2, 4)), 6, keep=common - 1)
         # The caches now stand for `edited`, which the next one shares less with.
+
+
+@pytest.mark.parametrize("options", [{"quantized": True}, {"tied": True, "quantized": True}, {"dtype": "F16"}], ids=str)
+def test_rounds_of_weights_in_other_forms(bench: Bench, kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    """4 bits with an embedding of 8, and float16, computed in float32."""
+    path = tiny_bundle(tmp_path, agree=0.9, **options)
+    play(bench, kind, path, prompt_of(21, seed=12), mixed(12, [GREEDY, WARM], (1, 2, 3)), 16)
