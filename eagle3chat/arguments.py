@@ -71,6 +71,7 @@ def _add_chat(parser: Parser) -> None:
     _add_template(parser)
     _add_sampling(parser, temperature="0 is greedy (default: 0.8)")
     _add_check(parser)
+    _add_server(parser)
     group = parser.add_argument_group("conversation")
     _add_reply(group, "most tokens of a reply (default: to the end of the context)")
     group.add_argument("--resume", nargs="?", const="last", metavar="ID", help="go on with a saved conversation")
@@ -90,6 +91,7 @@ def _add_run(parser: Parser) -> None:
     _add_sampling(parser, temperature="0 is greedy (default: 0)")
     _add_reply(parser, "most tokens to generate (default: 128)")
     _add_check(parser)
+    _add_server(parser)
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="one JSON document on stdout instead of text")
     output.add_argument("--trace", metavar="FILE", help="write the rounds as JSONL")
@@ -101,6 +103,7 @@ def _add_bench(parser: Parser) -> None:
     _add_template(parser)
     _add_sampling(parser, temperature="0 is greedy (default: 0)", chain=False)
     _add_reply(parser, "tokens of each reply at most (default: 96)")
+    _add_server(parser, " (with --model: and the local pair)")
     group = parser.add_argument_group("measurement")
     group.add_argument("--chains", metavar="K,auto,...", type=_chains, help="chains to compare (default: 0,1,2,3,auto)")
     group.add_argument("--prompts", metavar="FILE", help="JSONL with id, kind, prompt (default: the packaged ones)")
@@ -172,6 +175,15 @@ def _add_pair(parser: Parser) -> None:
 
 def _add_check(parser: Parser) -> None:
     parser.add_argument("--check", action="store_true", help="first ask the pair whether rows and taps are right")
+
+
+def _add_server(parser: Parser, more: str = "") -> None:
+    group = parser.add_argument_group("server", "The API key is read from EAGLE3CHAT_API_KEY or the settings file.")
+    group.add_argument("--server", metavar="URL", help=f"an OpenAI-compatible server instead of a local model{more}")
+    group.add_argument("--server-model", metavar="NAME", help="by the server's name (default: its only or first one)")
+    group.add_argument(
+        "--raw-template", action="store_true", help="render the prompt here, with --template, by /v1/completions"
+    )
 
 
 def _add_template(parser: Parser) -> None:

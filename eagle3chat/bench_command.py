@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +21,7 @@ from eagle3chat.bench_summary import ChainSummary, summarise, tau_by_kind
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Info
 from eagle3chat.opening import Progress, open_wished
+from eagle3chat.serving import server_wished
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.wishes import Wishes, flag, read_wishes
 
@@ -46,6 +48,16 @@ def bench(args: argparse.Namespace) -> int:
     """
     wishes = read_wishes(args, max_new_tokens=MAX_NEW_TOKENS)
     plan = read_plan(args, wishes)
+    server = server_wished(args, wishes)
+    runs_there: dict[str, object] = {}
+    if server is not None:
+        from eagle3chat.server_bench import bench_server
+
+        local = flag(args, "model") is not None
+        runs_there = bench_server(server, plan, sys.stderr, table=not flag(args, "json"))
+        if not local:
+            print(json.dumps(_rounded(runs_there), separators=(",", ":")), flush=True)
+            return 0
     # The longest chain is checked against the bundle before it is loaded.
     pair = open_wished(dataclasses.replace(wishes, chain=max(plan.chains)), sys.stderr)
     progress = Progress(sys.stderr, quiet=not sys.stderr.isatty())
@@ -59,7 +71,7 @@ def bench(args: argparse.Namespace) -> int:
     if not flag(args, "json"):
         for line in table(machine, pair.info, plan, summaries, runs):
             print(clean_line(line))
-    print(document(machine, pair.info, plan, summaries, runs), flush=True)
+    print(document(machine, pair.info, plan, summaries, runs, runs_there), flush=True)
     return 0
 
 
@@ -154,9 +166,17 @@ def _times(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}x"
 
 
-def document(machine: Machine, info: Info, plan: Plan, summaries: tuple[ChainSummary, ...], runs: list[Run]) -> str:
-    """The figures as one compact JSON document."""
+def document(
+    machine: Machine,
+    info: Info,
+    plan: Plan,
+    summaries: tuple[ChainSummary, ...],
+    runs: list[Run],
+    more: Mapping[str, object] | None = None,
+) -> str:
+    """The figures as one compact JSON document; `more`: what else was measured."""
     value = {
+        **(more or {}),
         "machine": dataclasses.asdict(machine),
         "pair": dataclasses.asdict(info),
         "prompts": len(plan.cases),

@@ -13,9 +13,11 @@ import sys
 
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.requests import Controls
+from eagle3chat.models import remember
 from eagle3chat.opening import bundle_of
+from eagle3chat.serving import factory, server_wished, without_bundle
 from eagle3chat.transcript import Transcript, find
-from eagle3chat.transcript_codec import Conversation
+from eagle3chat.transcript_codec import Conversation, Setup
 from eagle3chat.wishes import Wishes, flag, read_wishes
 
 TEMPERATURE = 0.8  # so that asking again may answer differently
@@ -43,7 +45,11 @@ def chat(args: argparse.Namespace) -> int:
         wishes = resumed(args, wishes, conversation)
     elif not flag(args, "no_transcript"):
         transcript = Transcript.create()
-    wishes = bundle_of(wishes, sys.stderr)
+    server = server_wished(args, wishes)
+    wishes = bundle_of(wishes, sys.stderr) if server is None else without_bundle(args, wishes)
+    if wishes.options.bundle:
+        remember(wishes.options.bundle)
+    from eagle3chat.engine.worker import DecodeWorker
     from eagle3chat.ui.run import run_chat
 
     return run_chat(
@@ -57,12 +63,13 @@ def chat(args: argparse.Namespace) -> int:
         theme=flag(args, "theme") or wishes.settings.theme,
         marks=flag(args, "marks") or wishes.settings.marks,
         keys=dict(wishes.settings.keys),
+        worker_factory=DecodeWorker if server is None else factory(server),
     )
 
 
 def at_terminal() -> bool:
     """Somebody can type and see: otherwise the screen would write its codes into a pipe."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()  # the toolkit draws on stderr
 
 
 def resumed(args: argparse.Namespace, wishes: Wishes, conversation: Conversation) -> Wishes:
@@ -72,11 +79,17 @@ def resumed(args: argparse.Namespace, wishes: Wishes, conversation: Conversation
     """
     given = {field: value for field, name in SAMPLING_FLAGS.items() if (value := flag(args, name)) is not None}
     before: Controls = conversation.controls
-    bundle = conversation.header.pair.bundle
+    bundle = conversation.pair.bundle
+    setup = conversation.setup or Setup()
     again = flag(args, "model") is None and bundle and os.path.isdir(bundle)
+    options = dataclasses.replace(wishes.options, bundle=bundle) if again else wishes.options
+    if again and setup.template and flag(args, "template") is None and flag(args, "chat_prefix") is None:
+        options = dataclasses.replace(options, template=setup.template)
+    limit = setup.max_new_tokens if conversation.setup and flag(args, "max_new_tokens") is None else None
     return dataclasses.replace(
         wishes,
-        options=dataclasses.replace(wishes.options, bundle=bundle) if again else wishes.options,
+        options=options,
+        max_new_tokens=wishes.max_new_tokens if limit is None else limit,
         sampling=dataclasses.replace(before.sampling, **given),
         chain=before.chain if flag(args, "chain") is None else wishes.chain,
         auto=before.auto if flag(args, "chain") is None else wishes.auto,

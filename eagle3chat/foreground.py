@@ -10,14 +10,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Protocol
 
-from eagle3chat.engine.events import Finished, Prefill, Round
-from eagle3chat.engine.pair import Pair
+from eagle3chat.engine.events import Finished, Info, Prefill, Round
 from eagle3chat.engine.requests import Say
-from eagle3chat.engine.session import Session
 from eagle3chat.report import Clock, Reply, RoundTimes
 
 Watch = Callable[[Prefill | Round | Finished], None]
+
+
+class Decoder(Protocol):
+    """What decodes replies: a session on a pair, or a server."""
+
+    def reply(self, say: Say) -> Iterator[Prefill | Round | Finished]: ...
 
 
 def now_ms() -> int:
@@ -25,11 +30,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def decode(pair: Pair, session: Session, say: Say, watch: Watch, loaded: tuple[int, int]) -> Reply:
+def decode(info: Info, session: Decoder, say: Say, watch: Watch, loaded: tuple[int, int]) -> Reply:
     """Decode a reply to its end.
 
     Args:
-        pair: The session's pair.
+        info: Of what decodes.
         session: Idle.
         say: The request.
         watch: Called with every event, in order, while the reply runs.
@@ -38,6 +43,7 @@ def decode(pair: Pair, session: Session, say: Say, watch: Watch, loaded: tuple[i
     Raises:
         PromptError: The prompt is empty or does not fit the context.
         SettingError: A control is out of range.
+        ServerError: A server breaks off.
     """
     start = now_ms()
     prompt_end = first_token = None
@@ -60,7 +66,7 @@ def decode(pair: Pair, session: Session, say: Say, watch: Watch, loaded: tuple[i
         stop=finished.stop,
         usage=finished.usage,
         controls=say.controls,
-        info=pair.info,
+        info=info,
         clock=Clock(*loaded, start, prompt_end, first_token, now_ms()),
         times=RoundTimes.of(rounds),
     )

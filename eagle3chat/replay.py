@@ -164,7 +164,7 @@ def recorded(conversation: Conversation) -> list[Exchange]:
 def timed(reply: Reply) -> Iterator[tuple[float, Event]]:
     """The events of a reply, each with the seconds that it took."""
     usage = reply.finished.usage if reply.finished else None
-    if usage is not None:
+    if usage is not None and (usage.told is None or usage.told.prompt_tokens is not None):
         seconds = max(0.0, usage.prefill_seconds)
         yield seconds, Prefill(usage.prompt_tokens, usage.prompt_tokens, usage.reused_tokens)
     for round_ in reply.rounds:
@@ -198,6 +198,8 @@ def info_of(conversation: Conversation) -> Info:
         dtype=pair.dtype,
         template=pair.template,
         capacity=max(1, used),
+        fixed_chain="A server decoded it" if rounds and all(r.burst for r in rounds) else "",
+        unknown=() if used else ("capacity",),
         max_chain=max(chain, conversation.controls.chain),
         default_chain=chain,
         unavailable="" if chain or conversation.controls.chain else "nothing was drafted in this recording",

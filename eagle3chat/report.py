@@ -7,11 +7,12 @@ Knows events and settings, no stream and no engine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TypedDict
+from dataclasses import dataclass, field, replace
+from typing import NotRequired, TypedDict
 
-from eagle3chat.engine.events import FinishReason, Info, Round, Usage
+from eagle3chat.engine.events import FinishReason, Info, Round, Told, Usage
 from eagle3chat.engine.requests import Controls
+from eagle3chat.ui.figures import plural, told_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,8 @@ class Stats(TypedDict):
 
     prefill_token_per_sec: float | None
     decode_token_per_sec: float | None
-    prompt_tokens: int
-    generated_tokens: int
+    prompt_tokens: int | None
+    generated_tokens: int | None
     model_load_start_ms: int
     model_load_end_ms: int
     inference_start_ms: int
@@ -78,16 +79,16 @@ class Stats(TypedDict):
     first_token_ms: int | None
     aggregate_sampling_time_ms: int | None
     SCALING_FACTOR_UNITS_PER_SECOND: int
-    rounds: int
-    tau: float
-    chain: int  # with chain_auto: where it began
+    rounds: int | None
+    tau: float | None
+    chain: int | None  # with chain_auto: where it began; None: a server's own
     chain_auto: bool
-    accepted: int
-    rejected: int
-    unreached: int
+    accepted: int | None
+    rejected: int | None
+    unreached: int | None
     acceptance_conditional: list[float | None]
     acceptance_unconditional: list[float]
-    reused_tokens: int
+    reused_tokens: int | None
     round_ms: float | None
     draft_ms: float | None
     verify_ms: float | None
@@ -100,6 +101,9 @@ class Stats(TypedDict):
     backend: str
     device: str
     finish_reason: str
+    speculation_source: NotRequired[str]  # of a server: where the figures are from; empty: there are none
+    speculation_shared: NotRequired[bool]  # of a server: other requests are in them
+    drafted: NotRequired[int | None]  # of a server
 
 
 def stats(reply: Reply) -> Stats:
@@ -110,6 +114,8 @@ def stats(reply: Reply) -> Stats:
     `aggregate_sampling_time_ms` is null.
     """
     usage, clock = reply.usage, reply.clock
+    if usage.told is not None:
+        return _told_stats(replace(reply, usage=replace(usage, told=None)), usage.told)
     places = sum(1 for drafted in usage.drafted_at if drafted)
     reached, accepted = usage.reached_at[:places], usage.accepted_at[:places]
     fresh = usage.prompt_tokens - usage.reused_tokens
@@ -151,6 +157,34 @@ def stats(reply: Reply) -> Stats:
     )
 
 
+def _told_stats(reply: Reply, told: Told) -> Stats:
+    """The figures of a reply that a server decoded: what it did not tell is null."""
+    at, rounds = told.accepted_at or (), told.rounds
+    shares = told.conditional
+    figures = stats(reply)
+    return {
+        **figures,
+        "prefill_token_per_sec": None,  # the wait for the server and the network are in it
+        "decode_token_per_sec": None if told.generated_tokens is None else figures["decode_token_per_sec"],
+        "prompt_tokens": told.prompt_tokens,
+        "generated_tokens": told.generated_tokens,
+        "rounds": rounds,
+        "tau": None if told.tau is None else round(told.tau, 4),
+        "chain": None,
+        "chain_auto": False,
+        "accepted": told.accepted,
+        "rejected": None,
+        "unreached": None,
+        "acceptance_conditional": [None if share is None else round(share, 4) for share in shares],
+        "acceptance_unconditional": [round(a / rounds, 4) for a in at] if rounds else [],
+        "reused_tokens": told.reused_tokens,
+        "round_ms": None,  # its pieces are no rounds
+        "speculation_source": told.source,
+        "speculation_shared": told.shared,
+        "drafted": told.drafted,
+    }
+
+
 def opening_line(prompt_tokens: int, controls: Controls, budget: int) -> str:
     """What is about to be decoded."""
     chain = "auto" if controls.auto else controls.chain
@@ -160,6 +194,8 @@ def opening_line(prompt_tokens: int, controls: Controls, budget: int) -> str:
 def closing_lines(reply: Reply) -> list[str]:
     """What was decoded and how fast, for people."""
     usage, times = reply.usage, reply.times
+    if usage.told is not None:
+        return _told_lines(reply, usage.told)
     lines = []
     if times.draft is not None and times.verify is not None:
         lines.append(
@@ -177,10 +213,24 @@ def closing_lines(reply: Reply) -> list[str]:
         lines.append(f"drafts: {usage.accepted} of {tested} tested were accepted, {usage.unreached} never reached")
     if usage.decode_seconds > 0:
         lines.append(f"decode: {usage.tokens_per_second:.2f} tok/s ({usage.decode_seconds:.3f} s)")
+    lines.append(_finished(reply))
+    return lines
+
+
+def _told_lines(reply: Reply, told: Told) -> list[str]:
+    """The same of a reply that a server decoded."""
+    lines = [f"server: {', '.join(told_parts(told))}"]
+    lines.append(f"first text after {reply.usage.first_token_seconds:.3f} s, {plural(reply.times.rounds, 'piece')}")
+    if reply.usage.tokens_per_second:
+        clock = "this machine's" if told.decode_seconds is None else "the server's"
+        lines.append(f"decode: {reply.usage.tokens_per_second:.2f} tok/s on {clock} clock")
+    return [*lines, _finished(reply)]
+
+
+def _finished(reply: Reply) -> str:
     ended = f" at {reply.stop!r}" if reply.stop else ""
     penalties = "".join(f", {kind} penalty {value:g}" for kind, value in reply.controls.sampling.penalties)
-    lines.append(f"finished: {reply.reason}{ended}, seed {reply.controls.sampling.seed}{penalties}")
-    return lines
+    return f"finished: {reply.reason}{ended}, seed {reply.controls.sampling.seed}{penalties}"
 
 
 def _rate(count: int, seconds: float) -> float | None:

@@ -15,12 +15,14 @@ from typing import TextIO
 
 from eagle3chat.engine.errors import PromptError, SettingError
 from eagle3chat.engine.events import Finished, Prefill, Round
+from eagle3chat.engine.remote_options import ServerOptions
 from eagle3chat.engine.requests import Say
 from eagle3chat.foreground import decode, interrupts, now_ms
-from eagle3chat.opening import open_wished
+from eagle3chat.opening import Progress, open_wished
 from eagle3chat.report import Reply, closing_lines, opening_line, stats
+from eagle3chat.serving import ServerSession, server_wished, without_bundle
 from eagle3chat.ui.clean import clean
-from eagle3chat.wishes import flag, read_wishes
+from eagle3chat.wishes import Wishes, flag, read_wishes
 
 MAX_NEW_TOKENS = 128
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
@@ -36,8 +38,11 @@ def run(args: argparse.Namespace) -> int:
     from eagle3chat.engine.session import Session
 
     wishes = read_wishes(args, max_new_tokens=MAX_NEW_TOKENS)
+    server = server_wished(args, wishes)
     prompt = read_prompt(args, sys.stdin)
     quiet = bool(flag(args, "quiet"))
+    if server is not None:
+        return _run_on(server, args, without_bundle(args, wishes), prompt, quiet)
     with _open_trace(flag(args, "trace")) as trace:
         load_start = now_ms()
         asked = Say(
@@ -51,9 +56,35 @@ def run(args: argparse.Namespace) -> int:
             session = Session(pair)
             printer = Printer(say, pair.info.capacity, text=not flag(args, "json"), report=not quiet, trace=trace)
             with interrupts(session.cancel):
-                reply = decode(pair, session, say, printer, (load_start, now_ms()))
+                reply = decode(pair.info, session, say, printer, (load_start, now_ms()))
         finally:
             pair.close()
+    return _ended(args, reply, printer)
+
+
+def _run_on(server: ServerOptions, args: argparse.Namespace, wishes: Wishes, prompt: str, quiet: bool) -> int:
+    """Have a server decode the prompt; the exit code."""
+    with _open_trace(flag(args, "trace")) as trace:
+        load_start = now_ms()
+        progress = Progress(sys.stderr, quiet=quiet or not sys.stderr.isatty())
+        try:
+            session = ServerSession(server, lambda stage: progress(stage, None))
+        finally:
+            progress.done()
+        try:
+            raw = bool(flag(args, "raw_prompt"))
+            say = Say(wishes.messages(prompt), wishes.controls(0), wishes.max_new_tokens, raw=raw)
+            for line in (*session.info.checks, *session.info.warnings):
+                print(clean(line), file=sys.stderr)
+            printer = Printer(say, None, text=not flag(args, "json"), report=not quiet, trace=trace)
+            with interrupts(session.cancel):
+                reply = decode(session.info, session, say, printer, (load_start, now_ms()))
+        finally:
+            session.close()
+    return _ended(args, reply, printer)
+
+
+def _ended(args: argparse.Namespace, reply: Reply, printer: Printer) -> int:
     if flag(args, "json"):
         print(document(reply), flush=True)
     else:
@@ -80,13 +111,13 @@ class Printer:
 
     Args:
         say: What was asked.
-        capacity: Of the pair, positions.
+        capacity: Of the pair, positions; None: a server has it, and counts the prompt itself.
         text: Write the text.
         report: Write the report.
         trace: Takes a line a round.
     """
 
-    def __init__(self, say: Say, capacity: int, *, text: bool, report: bool, trace: TextIO | None) -> None:
+    def __init__(self, say: Say, capacity: int | None, *, text: bool, report: bool, trace: TextIO | None) -> None:
         self._say = say
         self._capacity = capacity
         self._text = text
@@ -104,6 +135,9 @@ class Printer:
         if isinstance(event, Round) and self._trace is not None:
             self._trace.write(json.dumps(dataclasses.asdict(event)) + "\n")
         self._write(event.text)
+        if isinstance(event, Finished):
+            for line in event.notes:
+                print(clean(line), file=sys.stderr, flush=True)
 
     def close(self, reply: Reply) -> None:
         """End the text with a newline and write the report."""
@@ -115,7 +149,7 @@ class Printer:
             print(json.dumps(stats(reply)), file=sys.stderr, flush=True)
 
     def _open(self, prompt_tokens: int) -> None:
-        if self._report and not self._opened:
+        if self._report and not self._opened and self._capacity is not None:
             room = self._capacity + 1 - prompt_tokens
             budget = room if self._say.max_new_tokens is None else min(room, self._say.max_new_tokens)
             line = opening_line(prompt_tokens, self._say.controls, budget)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from eagle3chat.engine.errors import SettingError
@@ -45,6 +45,7 @@ class Settings:
     threads: int | None = None
     template: str | None = None
     system: str | None = None  # the system message of new conversations
+    api_key: str | None = field(default=None, repr=False)  # of a server; never shown
     keys: tuple[tuple[str, str], ...] = ()  # of the screen: id of a binding and its keys, from the table [keys]
 
 
@@ -133,6 +134,8 @@ def _typed(key: str, value: object, where: Path) -> object:
         fits, wanted = value in _CHOICES[key], "one of " + ", ".join(_CHOICES[key])
     else:
         fits, wanted = isinstance(value, str), "text in quotes"
+    if not fits and key == "api_key":
+        raise SettingError(f"The key {key} in {where} must be text in quotes.", "Change or remove that line.")
     if not fits:
         raise SettingError(f"The key {key} in {where} must be {wanted}, not {value!r}.", "Change or remove that line.")
     return float(value) if key in _FLOATS and isinstance(value, int | float) else value

@@ -49,6 +49,10 @@ SECTIONS = (
         ),
     ),
     (
+        "A server (--server)",
+        (Key("api_key", '"..."', "sent to that server alone; EAGLE3CHAT_API_KEY in the environment wins over it"),),
+    ),
+    (
         "The screen",
         (
             Key("theme", '"auto"', "auto (by the terminal's background), dark, light"),

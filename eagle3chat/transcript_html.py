@@ -106,6 +106,8 @@ def _reply(reply: Reply) -> Iterator[str]:
     yield "</div>\n"
     ending = " · ".join(under_reply(reply.finished)) if reply.finished else "broken off"
     sampling, chain = reply.controls.sampling, "auto" if reply.controls.auto else str(reply.controls.chain)
+    if any(r.burst for r in reply.rounds):
+        chain = "of the server"
     said = f"{ending} · chain {chain} · temperature {sampling.temperature:.4g} · seed {sampling.seed}"
     yield f'<p class="quiet">{_line(said)}</p>\n'
     if reply.rounds:
@@ -113,6 +115,8 @@ def _reply(reply: Reply) -> Iterator[str]:
 
 
 def _rounds(rounds: Sequence[Round]) -> Iterator[str]:
+    if all(r.burst for r in rounds):
+        return  # pieces of a server's text, in which no draft is seen
     if plot := by_round(rounds):
         yield _figure(plot, "Accepted tokens of each round (pale: drafted)")
     yield f"<details><summary>{plural(len(rounds), 'round')}</summary>\n"

@@ -18,6 +18,7 @@ from eagle3chat.transcript_codec import Change, Conversation, Note, Reply, Said
 from eagle3chat.transcript_index import END, MARK, TranscriptIndex
 from eagle3chat.transcript_store import delete, fork, rename, undelete
 from eagle3chat.ui.clean import clean, clean_line
+from eagle3chat.ui.figures import told_parts
 
 MODEL_WIDTH = 28
 
@@ -130,4 +131,6 @@ def _ending(reply: Reply) -> str:
         return " (broken off)"
     usage = reply.finished.usage
     counts = f"{usage.generated_tokens} tokens, {usage.rounds} rounds, tau {usage.tau:.2f}"
+    if usage.told is not None:
+        counts = ", ".join(told_parts(usage.told))
     return f" ({counts}, {reply.finished.reason})"
