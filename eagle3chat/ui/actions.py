@@ -196,8 +196,12 @@ class TurnActions(Parts):
     def _ask_terminal(self, text: str) -> None:
         self.call_later(self.copy_to_clipboard, text)
 
-    async def action_editor(self) -> None:
-        """Write the draft in the person's own editor; a reply goes on meanwhile, unseen."""
+    def action_editor(self) -> None:
+        """Write the draft in the person's own editor, with the keys that were pressed before it."""
+        self.stage.prompt.area.call_later(lambda: self.run_worker(self._edit(), group="editor", name="editor"))
+
+    async def _edit(self) -> None:
+        """A reply goes on meanwhile, unseen."""
         area = self.stage.prompt.area
         try:
             with self.batch_update(), self.suspend():

@@ -215,5 +215,5 @@ async def test_the_editor_gives_the_draft_back(tmp_path):
 async def test_an_editor_without_a_terminal_is_one_quiet_line():
     async with running() as driver:
         await driver.pilot.press("ctrl+o")
-        await driver.pilot.pause()
+        await driver.until(lambda: bool(driver.notice))
         assert "needs a terminal" in driver.notice

@@ -140,3 +140,22 @@ def test_a_paste_with_escape_codes_never_sends(terminal):
     assert any("secondline" in line for line in terminal.screen.display)
     terminal.send(b"\r")
     terminal.until("An error with")
+
+
+def test_the_editor_has_the_terminal_and_gives_it_back(tmp_path, monkeypatch):
+    script = tmp_path / "edit.sh"
+    script.write_text('#!/bin/sh\necho "THE EDITOR HAS IT"\nprintf " and edited" >> "$1"\nsleep 0.3\n')
+    script.chmod(0o700)
+    monkeypatch.setenv("VISUAL", str(script))
+    child = Terminal()
+    try:
+        child.until("chain 0 to 6")
+        child.send(b"draft\x0f")  # ctrl+o right behind the text
+        child.until("draft and edited")
+        assert b"THE EDITOR HAS IT" in child.wrote
+        child.send(b"!")
+        child.until("draft and edited!")
+        child.send(b"\x11")
+        assert child.end() == 0
+    finally:
+        child.stop()
