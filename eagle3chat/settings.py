@@ -45,8 +45,8 @@ class Settings:
     threads: int | None = None
     template: str | None = None
     system: str | None = None  # the system message of new conversations
-    api_key: str | None = field(default=None, repr=False)  # of a server; never shown
     keys: tuple[tuple[str, str], ...] = ()  # of the screen: id of a binding and its keys, from the table [keys]
+    api_key: str | None = field(default=None, repr=False)  # of a server; never shown
 
 
 _INTS = ("top_k", "max_new_tokens", "threads")
