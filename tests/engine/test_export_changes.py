@@ -341,3 +341,19 @@ def test_an_hqq_directory_decodes_on_both_backends(tmp_path: Path, target: Path)
     texts = {said(out, backend)[0] for backend in ("torch", "mlx")}
     assert len(texts) == 1 and len(texts.pop()) > 5
     assert said(out, "torch", "int4")[0] and said(out, "torch", "bfloat16")[0] and said(out, "mlx", "bfloat16")[0]
+
+
+def test_an_evaluation_reads_a_quantised_draft(tmp_path: Path, target: Path, draft: Path) -> None:
+    pytest.importorskip("torch")
+    from eagle3chat.train.torch_evaluation import Judge
+
+    own = {"own_embedding": True}
+    dense, eight = (
+        Judge(
+            open_bundle(export_bundle(target, draft, tmp_path / str(bits), changes=Changes(draft_bits=bits), **own)), 64
+        )
+        for bits in (0, 8)
+    )
+    for name, weight in dense.weights.items():
+        assert eight.weights[name].shape == weight.shape
+        assert (eight.weights[name] - weight).norm() <= 0.02 * weight.norm(), name
