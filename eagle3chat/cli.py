@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from eagle3chat.arguments import build_parser
 from eagle3chat.engine.errors import Eagle3Error
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: Arguments without the program's name; None: those of this process.
     """
+    _mend_streams()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # a locale that cannot spell the reply must not end it
@@ -36,16 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(build_parser().parse_args(argv))
     except Eagle3Error as error:
-        print(f"eagle3chat: {clean_line(str(error))}", file=sys.stderr)
+        _tell(str(error))
         return MENDABLE
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes stdout once more at exit: let that go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence(sys.stdout)
         return BROKEN_PIPE
     except MemoryError:
-        print(f"eagle3chat: {NO_MEMORY}", file=sys.stderr)
+        _tell(NO_MEMORY)
         return MENDABLE
     except Exception as error:  # noqa: BLE001  # nobody is shown a traceback
         return _crashed(error, sys.argv[1:] if argv is None else argv)
@@ -53,15 +54,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _crashed(error: Exception, argv: Sequence[str]) -> int:
     """Tell a mistake of ours in one line; the exit code."""
-    from eagle3chat.crash import write_report
+    from eagle3chat.engine.crash import write_report
 
     path = write_report(error, argv)
     where = f" A report that you can read before sharing it: {path}" if path else ""
-    print(
-        f"eagle3chat: {clean_line(f'This is a mistake in eagle3chat ({type(error).__name__}).{where}')}",
-        file=sys.stderr,
-    )
+    _tell(f"This is a mistake in eagle3chat ({type(error).__name__}).{where}")
     return MISTAKE
+
+
+def _tell(text: str) -> None:
+    """A line on stderr, if there still is one."""
+    try:
+        print(f"eagle3chat: {clean_line(text)}", file=sys.stderr, flush=True)
+    except OSError:
+        _silence(sys.stderr)
+
+
+def _silence(stream: TextIO) -> None:
+    """The interpreter flushes its streams once more at exit: let that go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _mend_streams() -> None:
+    """Whoever closed a stream gets an empty one: all else is written for streams that are there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for the rest of the process
 
 
 def _dispatch(args: argparse.Namespace) -> int:

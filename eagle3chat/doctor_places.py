@@ -16,7 +16,7 @@ FEW_BYTES = 100 << 20
 
 def places() -> Iterator[Finding]:
     """Each place, then the files in them that people have things in."""
-    from eagle3chat.crash import reports_directory
+    from eagle3chat.engine.crash import reports_directory
     from eagle3chat.engine.default_pair import user_bundles
     from eagle3chat.engine.worker import default_log_path
     from eagle3chat.settings import settings_path

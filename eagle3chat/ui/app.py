@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import ClassVar
@@ -103,6 +102,9 @@ class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, App[int
         self._flush_seconds = flush_seconds
         self._timer: Timer | None = None
         self._armed_at = -ARM_SECONDS  # when ctrl+c last offered to leave
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._left_with = 0  # exit code of a signal
+        self.crash: BaseException | None = None  # a mistake of ours that ended the screen
         self._past = past
         self.glyphs = pick_glyphs(os.environ)
         self.chat = Chat(controls, max_new_tokens, system, keep_seed=keep_seed)
@@ -112,6 +114,26 @@ class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, App[int
         self.host = Host(self.chat, self.stage, self.link, self.record, self._stream)
         self.turns = Turns(self.chat, self.stage, self.host, self.record)
         self.set_keymap(checked_keys(keys or {}))
+
+    def leave(self, code: int) -> None:
+        """End the screen with an exit code; in a handler of signals, at any time."""
+        self._left_with = code
+        if self._home is not None and not self._home.is_closed():
+            self._home.call_soon_threadsafe(self.exit, None, code)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """A mistake of ours ends the screen; who ran it tells it. The toolkit would print a traceback with the values
+        of variables."""
+        if self.is_headless:
+            return super()._handle_exception(error)
+        self.crash = self.crash or getattr(error, "error", None) or error
+        self._close_messages_no_wait()
+
+    def panic(self, *renderables: object) -> None:
+        """The same for a thread of the toolkit's."""
+        if self.is_headless:
+            return super().panic(*renderables)  # type: ignore[arg-type]
+        self._handle_exception(RuntimeError("a thread of the screen failed"))
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return kind_colours(self.current_theme)
@@ -124,9 +146,9 @@ class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, App[int
         self.register_theme(LIGHT)
         self.theme = self._wanted_theme
         self._show_marks()
-        if not self.is_headless:
-            for sign, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
-                asyncio.get_running_loop().add_signal_handler(sign, self.exit, None, code)
+        self._home = asyncio.get_running_loop()
+        if self._left_with:
+            return self.exit(None, self._left_with)
         if self._past is not None:
             self.stage.prompt.give_back(self.chat.recall(self._past))
             await self.stage.conversation.add_past(self.chat.exchanges)

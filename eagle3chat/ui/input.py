@@ -14,6 +14,7 @@ import sys
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import IO, Any
 
 from textual import events
 from textual._xterm_parser import XTermParser
@@ -25,6 +26,7 @@ END = "\x1b[201~"
 BURST_SECONDS = 0.05  # after a burst, in which an Enter is still of it
 READ_BYTES = 1 << 16
 TICK_SECONDS = 0.1
+HUNG_UP = 129  # 128 + SIGHUP, as a shell reports it
 
 
 class PasteParser(XTermParser):
@@ -109,6 +111,43 @@ def _beginning(text: str, mark: str) -> str:
     return ""
 
 
+class LastingFile:
+    """A terminal's file that goes on when the terminal is gone: text goes nowhere, and its owner is told once.
+
+    The toolkit writes on a thread; an error there would end it, and fill the queue that the screen waits on.
+    """
+
+    def __init__(self, file: IO[str], on_gone: Callable[[], None]) -> None:
+        self._file = file
+        self._on_gone = on_gone
+        self._gone = False
+
+    def write(self, text: str) -> None:
+        """Write, while there is a terminal."""
+        self._try(lambda: self._file.write(text))
+
+    def flush(self) -> None:
+        """Flush, while there is a terminal."""
+        self._try(self._file.flush)
+
+    def isatty(self) -> bool:
+        """Whether it was one."""
+        return self._file.isatty()
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._file.fileno()
+
+    def _try(self, work: Callable[[], object]) -> None:
+        if self._gone:
+            return
+        try:
+            work()
+        except (OSError, ValueError):  # ValueError: it was closed
+            self._gone = True
+            self._on_gone()
+
+
 def safe_driver() -> type[Driver] | None:
     """The driver with this parser; None where the toolkit's own choice must do."""
     if sys.platform == "win32" or os.environ.get("TEXTUAL_DRIVER"):
@@ -116,9 +155,22 @@ def safe_driver() -> type[Driver] | None:
     from textual.drivers.linux_driver import LinuxDriver
 
     class SafeDriver(LinuxDriver):
-        """Reads the terminal through `PasteParser`."""
+        """Reads the terminal through `PasteParser`; leaves when the terminal is gone."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._file: Any = LastingFile(self._file, self._leave)
+
+        def _leave(self) -> None:
+            self._app.call_later(self._app.exit, None, HUNG_UP)
 
         def run_input_thread(self) -> None:
+            try:
+                self._read_keys()
+            except OSError:
+                self._leave()
+
+        def _read_keys(self) -> None:
             parser = PasteParser(self._debug)
             decode = getincrementaldecoder("utf-8")("replace").decode
             with selectors.SelectSelector() as selector:
@@ -127,7 +179,7 @@ def safe_driver() -> type[Driver] | None:
                     if selector.select(TICK_SECONDS):
                         data = os.read(self.fileno, READ_BYTES)
                         if not data:
-                            return  # the terminal is gone
+                            return self._leave()
                         self._take(parser.feed(text) if (text := decode(data)) else ())
                     self._take(parser.tick())
 

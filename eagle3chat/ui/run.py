@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 from eagle3chat.engine.requests import Controls, PairOptions
 from eagle3chat.engine.worker import DecodeWorker
@@ -47,6 +50,9 @@ def run_chat(
 
     Returns:
         The exit code.
+
+    Raises:
+        BaseException: A mistake of ours that ended the screen; terminal and transcript are in order.
     """
     app = ChatApp(
         options,
@@ -62,12 +68,35 @@ def run_chat(
         keys=keys,
         worker_factory=worker_factory,
     )
-    try:
-        app.run()
-    finally:
-        app.link.close()
-        app.record.close()
+    with _signals(app.leave):
+        try:
+            app.run()
+        finally:
+            app.record.close()
+            app.link.close()
+    if app.crash is not None:
+        raise app.crash
     kept = app.record.transcript
     if kept is not None and kept.path.exists():
-        print(f"To go on with this chat: eagle3chat --resume {kept.id}", file=sys.stderr)
+        with suppress(OSError):  # the terminal is gone
+            print(f"To go on with this chat: eagle3chat --resume {kept.id}", file=sys.stderr, flush=True)
     return app.return_code or 0
+
+
+@contextmanager
+def _signals(leave: Callable[[int], None]) -> Iterator[None]:
+    """Signals that ask for an end call `leave` with the exit code, as often as they come, from before the screen
+    takes the terminal until all is closed. (The event loop's own handlers end before that.)"""
+    came = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        leave(128 + number)
+
+    before = {sign: signal.signal(sign, handle) for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, signal.SIG_IGN if came else handler)  # the process ends as it was asked to

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eagle3chat import crash
 from eagle3chat.cli import MENDABLE, MISTAKE, main
+from eagle3chat.engine import crash
 from eagle3chat.engine.private_files import private_directory
 
 SECRET = "my secret prompt"

@@ -49,6 +49,13 @@ class PromptArea(TextArea):
     def action_line(self) -> None:
         self.call_later(self.put, "\n")
 
+    def action_undo(self) -> None:
+        """Undo; in an empty prompt suspend the program, as ctrl+z does elsewhere."""
+        if self.text:
+            super().action_undo()
+        else:
+            self.app.action_suspend_process()
+
     def take(self) -> str:
         """The draft, which leaves the prompt for the history; placeholders and all."""
         text = self.text

@@ -1,0 +1,37 @@
+"""The program itself for a pty: the scripted pair, slow enough to be caught in mid-reply. Arguments are the program's,
+after an optional first word: "crash" makes F3 a mistake of ours, "deaf" ignores the hang-up of a terminal."""
+
+from __future__ import annotations
+
+import sys
+
+from eagle3chat import chat_command
+from eagle3chat.cli import main
+from eagle3chat.ui.app import ChatApp
+
+SECONDS = 0.2  # a round: a reply takes some seconds
+
+
+def crash(app: ChatApp) -> None:
+    secret = "a value that no terminal should show"
+    raise RuntimeError(secret)
+
+
+if __name__ == "__main__":
+    argv = sys.argv[1:]
+    if argv[:1] == ["deaf"]:  # no hang-up: only reading and writing tell
+        argv = argv[1:]
+        ChatApp.leave = lambda app, code: None  # type: ignore[method-assign]
+    if argv[:1] == ["crash"]:
+        argv = argv[1:]
+        ChatApp.action_marks = crash  # type: ignore[method-assign,assignment]
+    read = chat_command.read_wishes
+
+    def slow(*args, **kwargs):  # type: ignore[no-untyped-def]
+        import dataclasses
+
+        wishes = read(*args, **kwargs)
+        return dataclasses.replace(wishes, options=dataclasses.replace(wishes.options, script_seconds=SECONDS))
+
+    chat_command.read_wishes = slow
+    sys.exit(main(["--backend", "scripted", *argv]))
