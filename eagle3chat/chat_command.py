@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import os
 import sys
+from typing import Any
 
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.requests import Controls
@@ -50,21 +51,22 @@ def chat(args: argparse.Namespace) -> int:
     if wishes.options.bundle:
         remember(wishes.options.bundle)
     from eagle3chat.engine.worker import DecodeWorker
+    from eagle3chat.ui.plain_run import run_plain
     from eagle3chat.ui.run import run_chat
 
-    return run_chat(
-        wishes.options,
-        controls=wishes.controls(SCRIPTED_CHAIN),
-        keep_seed=flag(args, "seed") is not None,
-        max_new_tokens=wishes.max_new_tokens,
-        system=wishes.system,
-        transcript=transcript,
-        conversation=conversation,
-        theme=flag(args, "theme") or wishes.settings.theme,
-        marks=flag(args, "marks") or wishes.settings.marks,
-        keys=dict(wishes.settings.keys),
-        worker_factory=DecodeWorker if server is None else factory(server),
-    )
+    given: dict[str, Any] = {
+        "controls": wishes.controls(SCRIPTED_CHAIN),
+        "keep_seed": flag(args, "seed") is not None,
+        "max_new_tokens": wishes.max_new_tokens,
+        "system": wishes.system,
+        "transcript": transcript,
+        "conversation": conversation,
+        "worker_factory": DecodeWorker if server is None else factory(server),
+    }
+    if flag(args, "accessible"):
+        return run_plain(wishes.options, **given)
+    theme, marks = flag(args, "theme") or wishes.settings.theme, flag(args, "marks") or wishes.settings.marks
+    return run_chat(wishes.options, **given, theme=theme, marks=marks, keys=dict(wishes.settings.keys))
 
 
 def at_terminal() -> bool:

@@ -13,6 +13,7 @@ from eagle3chat.cli import main
 from eagle3chat.engine.events import Info
 from eagle3chat.engine.requests import Controls, PairOptions
 from eagle3chat.engine.sampling import Sampling
+from eagle3chat.engine.worker import DecodeWorker
 from eagle3chat.transcript import Transcript
 
 INFO = Info("Model", "D", "llama", "torch", "cpu", "int4", "chatml", 512, 8, 3, "", (), 1.0, 10)
@@ -62,6 +63,8 @@ def test_flags_reach_the_screen(screen: Screen) -> None:
         "conversation": None,
         "theme": "light",
         "marks": "off",
+        "keys": {},
+        "worker_factory": DecodeWorker,
     }
 
 

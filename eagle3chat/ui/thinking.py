@@ -24,6 +24,20 @@ class Part:
     piece: Piece
 
 
+class WordCount:
+    """Counts words of text that comes in pieces."""
+
+    def __init__(self) -> None:
+        self.words = 0
+        self._inside = False
+
+    def add(self, text: str) -> None:
+        """More text."""
+        for char in text:
+            self.words += not self._inside and not char.isspace()
+            self._inside = not char.isspace()
+
+
 class Divider:
     """Divides the pieces of one reply as they arrive. Joined, the parts hold all text but the tags."""
 

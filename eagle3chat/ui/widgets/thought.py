@@ -11,6 +11,7 @@ from textual.widgets import Static
 from eagle3chat.ui.figures import plural
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.marks import Piece
+from eagle3chat.ui.thinking import WordCount
 from eagle3chat.ui.widgets.marked_text import MarkedText
 
 LABEL = "thought\n"  # what Gemma 4 writes first in its channel
@@ -22,8 +23,7 @@ class Thought(Static):
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(classes="thought", markup=False)
         self._glyphs = glyphs
-        self._words = 0
-        self._inside = False  # a word
+        self._count = WordCount()
         self._label = LABEL  # what of the label may still come
         self._over = False
         self.body = MarkedText(classes="thought-body")
@@ -35,9 +35,7 @@ class Thought(Static):
         """More of it."""
         kept = [cut for piece in pieces if (cut := self._without_label(piece)).text]
         for piece in kept:
-            for char in piece.text:
-                self._words += not self._inside and not char.isspace()
-                self._inside = not char.isspace()
+            self._count.add(piece.text)
         self.body.append(kept)
         self._draw()
 
@@ -63,4 +61,4 @@ class Thought(Static):
         if self.is_attached:
             what = "thought" if self._over else "thinking"
             sign = self._glyphs.open if self.body.has_class("-open") else self._glyphs.shut
-            self.update(Content.styled(f"{sign} {what}, {plural(self._words, 'word')}", "$quiet italic"))
+            self.update(Content.styled(f"{sign} {what}, {plural(self._count.words, 'word')}", "$quiet italic"))
