@@ -51,7 +51,7 @@ def request_for(
     Args:
         stops: Strings that end the reply.
         template: Renders the conversation; None: the server does.
-        left_out: Fields that the server refused before.
+        left_out: Fields that the server refused before; one that is on by now is sent all the same.
 
     Raises:
         ServerError: The server cannot do it.
@@ -77,7 +77,7 @@ def request_for(
     idle |= {name for name, _ in dialect.extras}
     return Request(
         path,
-        {name: value for name, value in body.items() if name not in left_out},
+        {name: value for name, value in body.items() if name not in left_out & idle},
         frozenset(idle),
         tuple(_notes(sampling, dialect)),
     )
