@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +22,14 @@ from eagle3chat.engine.bundle_writer import beside, check_room, keep_files, writ
 from eagle3chat.engine.checkpoint import DraftSource, TargetSource, open_draft, open_target
 from eagle3chat.engine.config import Manifest, Quantization, Source
 from eagle3chat.engine.draft_embedding import rows_of
-from eagle3chat.engine.errors import BundleError, CheckpointError, SettingError
+from eagle3chat.engine.errors import BundleError, SettingError
 from eagle3chat.engine.hub import Located, located
 from eagle3chat.engine.manifest import MANIFEST_FILE, write_manifest
 from eagle3chat.engine.provenance import file_sha256, source_of
 from eagle3chat.engine.quantise import Errors
 from eagle3chat.engine.recoding import Changes, recoded_draft, recoded_target
 from eagle3chat.engine.target_models import completed, target_model
+from eagle3chat.engine.template_choice import choose_template
 from eagle3chat.engine.tensor_file import LazyTensor
 from eagle3chat.engine.verifier import check_verifier, read_verifier
 
@@ -39,8 +39,6 @@ Progress = Callable[[str, float | None], None]
 DEFAULT_CHAIN = 3
 DEFAULT_MAX_CHAIN = 8
 DEFAULT_MAX_PREFILL = 512
-BUILT_IN = {"<|im_start|>": "chatml", "<|start_header_id|>": "llama3", "<|turn>": "gemma4"}
-"""Control token that gives a family's template away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,35 +115,23 @@ def export_bundle(
         found = _read_draft(found, str(draft), changes or Changes(), taps, own_embedding, share_embedding)
     for text in found.draft.remarks if found.draft is not None else ():
         say(text)
-    template_name, template_text = _template(template, found.target, model)
+    template_name, template_text = choose_template(template, found.target, model)
     check_room(output_dir, _bytes(found, copy_target))
     with beside(output_dir) as partial:
         work = _Work(report, found, copy_target)
         how = _write_parts(partial, found, template_text, copy_target, work)
         sources = _sources(found, work)
         report("checking the bundle", 0.97)
-        manifest = Manifest(
+        offered = found.target.config.max_position
+        manifest = dataclasses.replace(
+            _manifest(found, sources),
             name=name or found.target.name,
-            draft_name="" if found.draft is None else found.draft.name,
-            family=found.target.config.family,
-            target=found.target.config,
-            draft=None if found.draft is None else found.draft.config,
-            quantization=found.target.quantization,
             default_chain=0 if found.draft is None else chain,
             max_chain=0 if found.draft is None else max_chain,
-            min_prefill=1,
             max_prefill=max_prefill,
-            max_seq_len=min(max_seq_len or found.target.config.max_position, found.target.config.max_position),
+            max_seq_len=min(max_seq_len or offered, offered),
             template=template_name,
-            bos_id=found.target.bos_id,
-            stop_ids=found.target.stop_ids,
-            tokenizer_sha256=hashlib.sha256(found.target.tokenizer).hexdigest(),
-            sources=sources,
             command=command,
-            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            version=__version__,
-            draft_quantization=found.draft_quantization,
-            extra={"verifier": found.verifier} if found.verifier else {},
         )
         write_manifest(partial, manifest)
         open_bundle(partial)
@@ -154,6 +140,34 @@ def export_bundle(
         if text:
             say(text)
     return output_dir
+
+
+def _manifest(found: _Sources, sources: tuple[Source, ...]) -> Manifest:
+    """What the sources say; the rest is as a bundle has it that nobody asked anything of."""
+    target, draft = found.target, found.draft
+    return Manifest(
+        name=target.name,
+        draft_name="" if draft is None else draft.name,
+        family=target.config.family,
+        target=target.config,
+        draft=None if draft is None else draft.config,
+        quantization=target.quantization,
+        default_chain=0,
+        max_chain=0,
+        min_prefill=1,
+        max_prefill=DEFAULT_MAX_PREFILL,
+        max_seq_len=target.config.max_position,
+        template="model",
+        bos_id=target.bos_id,
+        stop_ids=target.stop_ids,
+        tokenizer_sha256=hashlib.sha256(target.tokenizer).hexdigest(),
+        sources=sources,
+        command="",
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        draft_quantization=found.draft_quantization,
+        extra={"verifier": found.verifier} if found.verifier else {},
+    )
 
 
 def _read_target(place: str, changes: Changes, model: str | None) -> _Sources:
@@ -276,26 +290,3 @@ def _check_output(path: Path) -> None:
         raise BundleError(str(path), "is a file", "Give a new directory.")
     if path.is_dir() and any(path.iterdir()) and not (path / MANIFEST_FILE).is_file():
         raise BundleError(str(path), "is neither empty nor a bundle", "Give a new directory.")
-
-
-def _template(template: str | None, target: TargetSource, model: str | None) -> tuple[str, str]:
-    """The template's name for the manifest, and the text of chat_template.jinja; empty: no such file."""
-    if template is None and target.chat_template:
-        return "model", target.chat_template
-    if template is None and model is not None:
-        return target_model(model).template, ""
-    if template is None:
-        tokens = {token["content"] for token in json.loads(target.tokenizer).get("added_tokens") or []}
-        for token, name in BUILT_IN.items():
-            if token in tokens:
-                return name, ""
-        raise CheckpointError(f"{target.name} has no chat template.", "Name one with --template.")
-    if template in BUILT_IN.values():
-        return template, target.chat_template
-    if template == "model" and target.chat_template:
-        return "model", target.chat_template
-    file = Path(template).expanduser()
-    if not file.is_file():
-        known = ", ".join(BUILT_IN.values())
-        raise SettingError(f"The chat template {template!r} is not known.", f"Known: {known}, model, or a file.")
-    return "model", file.read_text(encoding="utf-8")

@@ -175,9 +175,16 @@ def test_files_that_need_no_change_are_linked(tmp_path: Path, target: Path, monk
     assert open_bundle(tmp_path / "far").manifest.name == "Tiny-Hf"
 
 
-def test_shards_keep_an_index(tmp_path: Path, target: Path) -> None:
+@pytest.mark.parametrize("copy", [False, True])
+def test_shards_keep_an_index(tmp_path: Path, target: Path, copy: bool) -> None:
     shards(target)
-    out = export_bundle(target, None, tmp_path / "out")
+    told: list[float] = []
+    report = lambda stage, fraction: told.append(fraction)  # noqa: E731
+    out = export_bundle(target, None, tmp_path / "out", copy_target=copy, progress=report)
+    assert told == sorted(told) and told[-1] == 1.0
+    assert max(fraction for fraction in told if fraction < 0.97) == pytest.approx(
+        0.95
+    )  # all that was announced is done
     names = sorted(path.name for path in (out / "target").iterdir())
     assert names == [
         "config.json",
