@@ -15,6 +15,8 @@ from eagle3chat.transcript_codec import PairName, Reply, reply_ids, reply_text
 from eagle3chat.transcript_line import Exchange, answered, exchanges, message_of
 from eagle3chat.ui.tally import Tally
 
+NOT_KNOWN = -1
+
 Phase = Literal["loading", "idle", "replying", "racing", "down"]
 """What the worker is at: opening the pair, waiting, decoding a reply, decoding one twice, gone."""
 
@@ -69,7 +71,7 @@ class Chat:
         self.info: Info | None = None
         self.queue: deque[str] = deque()  # messages that wait for the worker
         self.reply: LiveReply | None = None
-        self.used = 0  # positions of the context
+        self.used = 0  # positions of the context, or NOT_KNOWN
         self._last_chain: int | None = None  # of the last round
 
     @property
@@ -146,7 +148,15 @@ class Chat:
             self._list_rounds()
         self._last_chain = round_.chain
         self.used = round_.position + round_.emitted
+        if round_.burst is not None and not round_.position:
+            self.used = NOT_KNOWN
         return round_
+
+    def measured(self, finished: Finished) -> None:
+        """A server told at its end how long the reply and its prompt were."""
+        told = finished.usage.told
+        if told is not None and told.prompt_tokens is not None and told.generated_tokens is not None:
+            self.used = told.prompt_tokens + told.generated_tokens
 
     def end_reply(self, finished: Finished | None) -> str:
         """The reply ended, by itself or (None) with the worker. The message that went unanswered, or nothing.

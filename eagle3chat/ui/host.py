@@ -151,6 +151,7 @@ class Host:
         self._stream(False)
         whole = live.whole(ended) if isinstance(ended, Finished) else None
         if whole is not None:
+            chat.measured(whole)
             self._record.reply(whole)
         await self._stage.flush(all_parts=True)
         unanswered = chat.end_reply(whole)

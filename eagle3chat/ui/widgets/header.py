@@ -53,8 +53,9 @@ class Header(Line):
         machine = (clean_line(f"{info.backend} {info.device} {info.dtype}"), "$quiet")
         template = (clean_line(info.template), "$quiet")
         known = "capacity" not in info.unknown
-        short = f"{self._used} / {info.capacity} " if known else ""
-        fill = (self._glyphs.level(self._used / max(1, info.capacity)), "$spec-accepted")
+        used = "not known" if self._used < 0 else str(self._used)
+        short = f"{used} / {info.capacity} " if known else ""
+        fill = (self._glyphs.level(max(0, self._used) / max(1, info.capacity)), "$spec-accepted")
         right = first_fitting(
             [
                 Content.assemble((f"context {short}", "$quiet"), fill)
