@@ -120,14 +120,6 @@ class TestTheRealPair:
             "<|endoftext|>",
         )
 
-    def test_it_opens_fast(self, data_dir: Path) -> None:
-        seconds = []
-        for _ in range(5):
-            start = time.perf_counter()
-            open_bundle(data_dir / "bundles" / BUNDLE_NAME)
-            seconds.append(time.perf_counter() - start)
-        assert min(seconds) < 0.15  # 0.03 on an idle core
-
     def test_it_is_not_built_twice(self, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(default_pair, "export_bundle", _must_not_run)
         monkeypatch.setattr(default_pair, "source_of", _must_not_run)
