@@ -10,9 +10,9 @@ be shown again without a tokenizer. Knows no files.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -180,9 +180,40 @@ def unpack_rounds(record: Record) -> tuple[Round, ...]:
     Raises:
         KeyError, TypeError, ValueError: The record is damaged.
     """
+    hints = _hints(Round)
     names = [f.name for f in fields(Round) if f.name in record]
-    rows = zip(*(record[name] for name in names), strict=True)
-    return tuple(revive(Round, dict(zip(names, row, strict=True))) for row in rows)
+    columns = ([_cell(hints[name])(x) for x in record[name]] for name in names)
+    rows = zip(*columns, strict=True)
+    if names == list(hints):
+        return tuple(Round(*row) for row in rows)
+    return tuple(Round(**dict(zip(names, row, strict=True))) for row in rows)
+
+
+@cache
+def _cell(hint: Any) -> Callable[[Any], Any]:
+    """What revives a value of a column: a long conversation has half a million tokens, so these have their own way."""
+    if hint == tuple[Token, ...]:
+        return lambda value: tuple([_token(x) for x in _list(value)])
+    if hint == Token | None:
+        return lambda value: None if value is None else _token(value)
+    return partial(_revive, hint)
+
+
+def _list(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise ValueError("not an array")
+    return value
+
+
+def _token(value: Any) -> Token:
+    identity, text, draft, target = _list(value)[:4]
+    if type(identity) is not int or type(text) is not str:
+        raise ValueError("not a token")
+    if type(draft) is not float and draft is not None:
+        draft = _revive(float, draft)
+    if type(target) is not float and target is not None:
+        target = _revive(float, target)
+    return Token(identity, text, draft, target)
 
 
 def plain(value: object) -> Any:

@@ -100,15 +100,20 @@ class ControlActions(Parts):
 class SightActions(Parts):
     """What is in sight of the conversation, and what stands above it."""
 
-    def action_page(self, direction: int) -> None:
-        """Scroll the conversation by a page."""
+    async def action_page(self, direction: int) -> None:
+        """Scroll the conversation by a page; above its first row are earlier turns."""
         conversation = self.stage.conversation
+        if direction < 0 and conversation.scroll_y <= 0 and await conversation.show_earlier():
+            return
         move = conversation.scroll_page_up if direction < 0 else conversation.scroll_page_down
         move(animate=False)
         self.stage.check_end()
 
-    def action_edge(self, direction: int) -> None:
-        """Scroll to the first or the last turn."""
+    async def action_edge(self, direction: int) -> None:
+        """Scroll to the first or the last turn that is shown; at the first one: show earlier ones."""
+        conversation = self.stage.conversation
+        if direction < 0 and conversation.scroll_y <= 0 and await conversation.show_earlier():
+            return
         if direction < 0:
             self.stage.conversation.scroll_home(animate=False)
         else:

@@ -5,7 +5,7 @@ All parts of all turns are children of one stream, whose layout costs the same h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -27,12 +27,15 @@ from eagle3chat.ui.marks import Piece
 from eagle3chat.ui.thinking import reply_parts
 from eagle3chat.ui.widgets.marked_text import MarkedText
 from eagle3chat.ui.widgets.reply import Reply, settled
+from eagle3chat.ui.widgets.settled import Paragraph
 from eagle3chat.ui.widgets.thought import Thought
 from eagle3chat.ui.widgets.under import Under
 
 TAIL_STEP = 2  # rows by which a live reply grows
 SHOWN_TURNS = 60  # exchanges that are on the screen
 SPARE_TURNS = 20  # more of them, before the oldest are taken from it
+PAST_CHARACTERS = 3000  # of earlier exchanges that are put on the screen at once; more of them when one scrolls up
+PLAIN_CHARACTERS = 4000  # of a widget of earlier text that is too long to be drawn as Markdown
 SAID_LINES = 40  # of a message of the user; of a longer one the beginning is shown
 SAID_CHARACTERS = 6000
 
@@ -58,11 +61,13 @@ class Conversation(VerticalScroll, can_focus=False):
     BLANK = True
     virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # the layout that sets it has moved the scroll bar already
 
-    def __init__(self, glyphs: Glyphs, *first: Widget) -> None:
+    def __init__(self, glyphs: Glyphs, *first: Widget, exchanges: Callable[[], Sequence[Exchange]] = tuple) -> None:
         super().__init__()
         self._glyphs = glyphs
+        self._exchanges = exchanges  # all that there are
         self._places: list[_Place] = []  # of the exchanges that are shown
         self._hidden = 0  # exchanges before them
+        self._shows_earlier = False
         self.column = Column(*first)
 
     def compose(self) -> ComposeResult:
@@ -116,18 +121,53 @@ class Conversation(VerticalScroll, can_focus=False):
 
     async def add_past(self, past: Sequence[Exchange]) -> None:
         """The exchanges of a conversation that goes on."""
-        self._hidden = max(0, len(past) - SHOWN_TURNS)
-        widgets: list[Widget] = [self._hidden_note()] if self._hidden else []
-        for exchange in past[self._hidden :]:
-            said, reply = self._user(exchange.said), self._past_reply(exchange)
-            self._places.append(_Place(said[0], reply[0] if reply else None))
-            widgets += said + reply
-        await self.column.mount_all(widgets)
+        self._hidden = _first_of_last(past)
+        places, widgets = self._drawn(past[self._hidden :])
+        self._places += places
+        await self.column.mount_all([self._hidden_note(), *widgets] if self._hidden else widgets)
         self.to_end()
+
+    async def show_earlier(self) -> bool:
+        """Put the exchanges before the first one on the screen; whether there were any."""
+        hidden = self._exchanges()[: self._hidden]
+        if not hidden or not self._places or self._shows_earlier:
+            return False
+        self._shows_earlier = True
+        self.release_anchor()
+        first, self._hidden = self._places[0].said, _first_of_last(hidden)
+        places, widgets = self._drawn(hidden[self._hidden :])
+        self._places[:0] = places
+        children = list(self.column.children)
+        with self.app.batch_update():
+            await self.column.remove_children(children[: children.index(first)])
+            await self.column.mount_all([self._hidden_note(), *widgets] if self._hidden else widgets, before=first)
+        self.call_after_refresh(self._back_to, first)
+        return True
+
+    def _back_to(self, first: Widget) -> None:
+        self._shows_earlier = False
+        self.scroll_to_widget(first, animate=False, top=True, force=True)
+
+    async def on_mouse_scroll_up(self) -> None:
+        if self.scroll_y <= 0:
+            await self.show_earlier()
+
+    def _drawn(self, past: Sequence[Exchange]) -> tuple[list[_Place], list[Widget]]:
+        places: list[_Place] = []
+        widgets: list[Widget] = []
+        for exchange in past:
+            said, reply = self._user(exchange.said), self._past_reply(exchange)
+            places.append(_Place(said[0], reply[0] if reply else None))
+            widgets += said + reply
+        return places, widgets
 
     async def back(self, keep: int) -> None:
         """Take all but the first `keep` exchanges away."""
-        first = max(0, keep - self._hidden)
+        if keep < self._hidden:
+            kept = self._exchanges()[:keep]
+            await self.clear()
+            return await self.add_past(kept)
+        first = keep - self._hidden
         if first < len(self._places):
             gone = self._places[first:]
             del self._places[first:]
@@ -166,7 +206,7 @@ class Conversation(VerticalScroll, can_focus=False):
 
     def _hidden_note(self) -> Widget:
         were = "turn is" if self._hidden == 1 else "turns are"
-        return self._note(f"{self._hidden} earlier {were} not shown")
+        return self._note(f"{self._hidden} earlier {were} not shown: PgUp at the top shows more")
 
     def _label(self, who: str) -> Widget:
         label = Content.assemble((self._glyphs.bar, "$primary" if who == "model" else "$quiet"), f" {who}")
@@ -199,7 +239,38 @@ class Conversation(VerticalScroll, can_focus=False):
         return [*widgets, self.under(reply.finished, exchange)]
 
 
+def _first_of_last(past: Sequence[Exchange]) -> int:
+    """The first of the last exchanges that are put on the screen at once."""
+    first, characters = len(past), 0
+    while first > 0 and characters < PAST_CHARACTERS and len(past) - first < SHOWN_TURNS:
+        first -= 1
+        reply = past[first].reply
+        characters += len(past[first].said[:SAID_CHARACTERS]) + (len(reply.text) if reply else 0)
+    return first
+
+
 def _blocks(text: str) -> list[Widget]:
+    """A text as Markdown, block by block; of a very long one only the end, and what is before it as its source."""
     splitter = Splitter()
-    blocks = [*splitter.feed(clean(text)), splitter.open]
-    return [settled(block) for block in blocks if block.strip()]
+    blocks = [block for block in (*splitter.feed(clean(text)), splitter.open) if block.strip()]
+    first, characters = len(blocks), 0
+    while first > 0 and characters < PAST_CHARACTERS:
+        first -= 1
+        characters += len(blocks[first])
+    plain = [Paragraph(Content(piece)) for piece in _pieces(blocks[:first])]
+    return [*plain, *(settled(block) for block in blocks[first:])]
+
+
+def _pieces(blocks: Sequence[str]) -> Iterator[str]:
+    """Blocks put together, and cut where one is very long."""
+    waiting: list[str] = []
+    for block in blocks:
+        text = block.strip("\n")
+        cuts = [text[at : at + PLAIN_CHARACTERS] for at in range(0, len(text), PLAIN_CHARACTERS)]
+        for cut in cuts:
+            waiting.append(cut)
+            if sum(map(len, waiting)) >= PLAIN_CHARACTERS:
+                yield "\n\n".join(waiting)
+                waiting = []
+    if waiting:
+        yield "\n\n".join(waiting)

@@ -44,7 +44,7 @@ class Stage(Vertical):
         self._reply: Reply | None = None
         self._rounds: list[Round] = []  # not in the lane yet
         self._flushes = 0
-        self.conversation = Conversation(glyphs, self._welcome)
+        self.conversation = Conversation(glyphs, self._welcome, exchanges=lambda: chat.exchanges)
         self.prompt = Prompt(glyphs, history)
         self.keys = Keys()
 
