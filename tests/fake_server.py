@@ -171,7 +171,7 @@ def endless(h: Handler) -> None:
     h.begin()
     for i in range(2000):
         h.put(event(delta(f"word{i} ")))
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 DONE = event("[DONE]")
