@@ -76,7 +76,7 @@ def _add_chat(parser: Parser) -> None:
     _add_reply(group, "most tokens of a reply (default: to the end of the context)")
     group.add_argument("--resume", nargs="?", const="last", metavar="ID", help="go on with a saved conversation")
     group.add_argument("-c", "--continue", dest="resume", action="store_const", const="last", help="resume the last")
-    group.add_argument("--no-transcript", action="store_true", help="save nothing")
+    group.add_argument("--private", "--no-transcript", dest="no_transcript", action="store_true", help="save nothing")
     group.add_argument("--accessible", action="store_true", help="no screen: lines that are only ever added")
     group.add_argument("--theme", choices=("auto", "dark", "light"), help="colours of the screen")
     group.add_argument("--marks", choices=("full", "subtle", "off"), help="how the reply shows the kinds of token")

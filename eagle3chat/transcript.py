@@ -267,7 +267,7 @@ class Transcript:
     def _fail(self, error: OSError) -> None:
         self.broken = _reason(error)
         raise TranscriptError(
-            f"The transcript {self.path} can no longer be written: {self.broken}.",
+            f"The transcript can no longer be written: {self.broken} ({self.path}).",
             "The chat goes on without it; start a new chat once there is room.",
         ) from error
 
@@ -285,7 +285,8 @@ def open_locked(path: Path, flags: int) -> int:
     except BlockingIOError:
         os.close(fd)
         raise TranscriptError(
-            f"The transcript {path.stem} is open in another eagle3chat.", "Close that one first, or start a new chat."
+            f"The transcript {path.stem} is open in another eagle3chat.",
+            f"Close that one first, or copy it: eagle3chat transcripts fork {path.stem}",
         ) from None
     except OSError as error:  # some network file systems know no locks; a chat without one beats no transcript
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP):

@@ -25,10 +25,15 @@ SECONDS = 20.0
 
 
 class Terminal:
-    """The chat on a pty, with a home of its own."""
+    """The chat on a pty, with a home of its own. `mounts`: shell commands that mount something for it alone."""
 
     def __init__(
-        self, home: Path, *args: str, size: tuple[int, int] = (40, 100), env: Mapping[str, str] | None = None
+        self,
+        home: Path,
+        *args: str,
+        size: tuple[int, int] = (40, 100),
+        env: Mapping[str, str] | None = None,
+        mounts: str = "",
     ) -> None:
         self.home = home
         self.pid, self.fd = pty.fork()
@@ -36,7 +41,10 @@ class Terminal:
             kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLORFGBG")}
             own = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8", "HOME": str(home)}
             own |= {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
-            os.execve(sys.executable, [sys.executable, str(PROGRAM), *args], kept | own | dict(env or {}))
+            command = [sys.executable, str(PROGRAM), *args]
+            if mounts:
+                command = ["/usr/bin/env", "unshare", "-rm", "sh", "-c", f'{mounts} && exec "$@"', "sh", *command]
+            os.execve(command[0], command, kept | own | dict(env or {}))
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.before = termios.tcgetattr(self.fd)
         self.wrote = b""
