@@ -10,7 +10,7 @@ import gc
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -282,6 +282,18 @@ def title_of(text: str) -> str:
     return text.strip().split("\n")[0][:TITLE].rstrip()
 
 
+def _last(directory: Path) -> Path:
+    """The transcript that was written last; the others are not opened."""
+    stamps: list[tuple[int, str]] = []
+    for path in directory.glob("*.jsonl"):
+        with suppress(OSError):
+            stamps.append((path.stat().st_mtime_ns, path.stem))
+    for _, name in sorted(stamps, reverse=True):
+        if _summary(path := directory / f"{name}.jsonl") is not None:
+            return path
+    raise TranscriptError(f"There is no transcript in {directory} yet.")
+
+
 def find(reference: str, directory: Path | None = None) -> Path:
     """The transcript named by an id, the start of one, a file, or "last".
 
@@ -292,10 +304,7 @@ def find(reference: str, directory: Path | None = None) -> Path:
     if reference.endswith(".jsonl") and Path(reference).is_file():
         return Path(reference)
     if reference == "last":
-        summaries = list_transcripts(directory)
-        if not summaries:
-            raise TranscriptError(f"There is no transcript in {directory} yet.")
-        return summaries[0].path
+        return _last(directory)
     names = sorted(path.stem for path in directory.glob("*.jsonl"))
     fits = [name for name in names if name == reference] or [name for name in names if name.startswith(reference)]
     if len(fits) == 1 and reference:

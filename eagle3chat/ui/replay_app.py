@@ -71,6 +71,8 @@ class ReplayApp(ChatApp):
     async def on_woken(self, message: object) -> None:
         await self.host.wake()
         self._go_on()
+        if not self.stage.keys.notice:
+            self._tell()
 
     def _go_on(self) -> None:
         """Send the next message soon, if the reply before it is over."""
@@ -94,7 +96,8 @@ class ReplayApp(ChatApp):
         over = not self._ahead and self.chat.phase == "idle"
         state = "over: F5 begins again" if over else "held: right steps" if self._clockwork.stands else "runs"
         speed = number(self._clockwork.speed)
-        self.stage.keys.tell(f"replay x{speed} {state}   space hold  +/- speed  Esc to the end of the reply  q leave")
+        self.stage.keys.tell("")
+        self.stage.keys.show_waiting(f"replay x{speed} {state}   space hold  +/- speed  Esc skip  q leave")
 
     def action_hold(self) -> None:
         """Stand still, or go on."""
