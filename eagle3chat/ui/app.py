@@ -113,7 +113,8 @@ class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, App[int
         self.record = Record(transcript, options.bundle, lambda text: self.stage.keys.tell(text, error=True))
         self.host = Host(self.chat, self.stage, self.link, self.record, self._stream)
         self.turns = Turns(self.chat, self.stage, self.host, self.record)
-        self.set_keymap(checked_keys(keys or {}))
+        self.stage.keys.keymap = checked_keys(keys or {})
+        self.set_keymap(self.stage.keys.keymap)
 
     def leave(self, code: int) -> None:
         """End the screen with an exit code; in a handler of signals, at any time."""
@@ -264,7 +265,7 @@ class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, App[int
 
     def action_help(self) -> None:
         """Show keys, commands and meanings."""
-        self.push_screen(Help(self.glyphs))
+        self.push_screen(Help(self.glyphs, self.stage.keys.keymap))
 
     def action_marks(self) -> None:
         """The next way of marking tokens in the reply."""

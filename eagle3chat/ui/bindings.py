@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from textual.binding import Binding
@@ -34,6 +35,7 @@ CHAT_KEYS = (
     Binding("ctrl+end", "edge(1)", "Last turn", id="chat.end", priority=True),
 )
 
+_KEY = re.compile(r"\bF\d+\b|\b(?:ctrl|alt|shift)\+\w+|\bEsc\b|\bPg(?:Up|Dn)\b")
 PROMPT_IDS = ("prompt.send", "prompt.line", "prompt.complete")
 CHAT_ONLY = frozenset(binding.action.partition("(")[0] for binding in CHAT_KEYS) - {"quit"}
 """Actions that another screen above the chat takes the keys from."""
@@ -43,7 +45,7 @@ def checked_keys(keys: Mapping[str, str]) -> dict[str, str]:
     """A key map: keys (several with commas between them) by the id of a binding.
 
     Raises:
-        SettingError: An id is not known, or has no key.
+        SettingError: An id is not known, has no key, or has one that does something else already.
     """
     known = [binding.id for binding in CHAT_KEYS if binding.id] + list(PROMPT_IDS)
     for id, key in keys.items():
@@ -51,4 +53,27 @@ def checked_keys(keys: Mapping[str, str]) -> dict[str, str]:
             raise SettingError(f"There is no key with the id {id!r}.", f"Known ids: {', '.join(known)}.")
         if not key.strip():
             raise SettingError(f"The id {id} has no key.", 'Write for example: chat.copy = "ctrl+y"')
-    return {id: ",".join(part.strip() for part in key.split(",")) for id, key in keys.items()}
+    mapped = {id: ",".join(part.strip() for part in key.split(",")) for id, key in keys.items()}
+    taken: dict[str, str] = {}
+    for binding in CHAT_KEYS:
+        for key in mapped.get(binding.id or "", binding.key).split(","):
+            if key in taken:
+                fix = f"Give {taken[key]} or {binding.id} another one."
+                raise SettingError(f"The key {key} would be both {taken[key]} and {binding.id}.", fix)
+            taken[key] = binding.id or ""
+    return mapped
+
+
+def respelled(text: str, keys: Mapping[str, str]) -> str:
+    """A line about keys, with those of a key map in the place of the usual ones."""
+    usual = {binding.id: binding.key.split(",")[0] for binding in CHAT_KEYS}
+    changed = {_spelled(usual[id]): _spelled(key.split(",")[0]) for id, key in keys.items() if id in usual}
+    if any(key in changed for key in ("F7", "F8", "F9")):
+        text = text.replace("F7-F9", "F7/F8/F9")
+    return _KEY.sub(lambda match: changed.get(match[0], match[0]), text)
+
+
+def _spelled(key: str) -> str:
+    """A key as the screen spells it."""
+    names = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn"}
+    return names.get(key) or (key.upper() if re.fullmatch(r"f\d+", key) else key)

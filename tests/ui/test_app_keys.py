@@ -302,15 +302,19 @@ async def test_the_chain_finds_its_length_until_it_is_set():
 
 
 async def test_keys_are_those_of_the_settings():
-    async with running(keys={"chat.chain.longer": "ctrl+up, f2", "prompt.send": "ctrl+s"}) as driver:
-        await driver.pilot.press("f2", "ctrl+up", "f9")
+    async with running(keys={"chat.chain.longer": "f10, ctrl+up", "prompt.send": "ctrl+s"}) as driver:
+        await driver.pilot.press("f10", "ctrl+up", "f9")
+        assert "F7/F8/F10 chain" in driver.lines()[-1]
         assert driver.app.chat.controls.chain == 5
         await driver.pilot.press("a", "enter", "ctrl+s")
         await driver.until(lambda: bool(driver.worker.said))
         assert driver.worker.said[0].messages[-1].content == "a\n"
 
 
-@pytest.mark.parametrize(("keys", "words"), [({"chat.none": "f2"}, "Known ids"), ({"chat.copy": " "}, "no key")])
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [({"chat.none": "f2"}, "Known ids"), ({"chat.copy": " "}, "no key"), ({"chat.copy": "x,f9"}, "both")],
+)
 def test_a_wrong_key_map_is_refused_in_words(keys, words):
     with pytest.raises(SettingError, match=words):
         checked_keys(keys)

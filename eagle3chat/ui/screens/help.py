@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from eagle3chat.ui.bindings import respelled
 from eagle3chat.ui.commands import COMMANDS
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.widgets.lane import STYLES
@@ -59,8 +60,9 @@ class Help(ModalScreen[None]):
         Binding("up,k", "scroll(-1)", "Up", id="help.up", show=False),
     ]
 
-    def __init__(self, glyphs: Glyphs) -> None:
+    def __init__(self, glyphs: Glyphs, keymap: Mapping[str, str]) -> None:
         super().__init__()
+        self._keymap = keymap
         self._glyphs = glyphs
 
     def compose(self) -> ComposeResult:
@@ -79,7 +81,7 @@ class Help(ModalScreen[None]):
     def _sections(self) -> Iterator[tuple[str, list[tuple[Content, str]]]]:
         yield "Tokens", [(Content.styled(name, STYLES[kind]), what) for kind, name, what in self._kinds()]
         yield "Figures", [(Content(name), meaning) for name, meaning in FIGURES]
-        yield "Keys", [(Content(key), meaning) for key, meaning in KEYS]
+        yield "Keys", [(Content(respelled(key, self._keymap)), meaning) for key, meaning in KEYS]
         yield "Commands", [(Content(f"/{c.name} {c.argument}".strip()), c.help) for c in COMMANDS]
 
     def _kinds(self) -> Iterator[tuple[str, str, str]]:

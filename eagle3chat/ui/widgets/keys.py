@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.cells import cell_len
 from textual.content import Content
 from textual.timer import Timer
 
+from eagle3chat.ui.bindings import respelled
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.ui.commands import COMMANDS, is_command
 from eagle3chat.ui.completion import choice
@@ -31,6 +34,7 @@ class Keys(Line):
 
     def __init__(self) -> None:
         super().__init__()
+        self.keymap: Mapping[str, str] = {}  # keys that the person has changed, by the id of a binding
         self._keys = IDLE
         self._notice = ""
         self._error = False
@@ -86,7 +90,8 @@ class Keys(Line):
             return self._hints(width)
         if self._words:
             return Content.styled(" Tab  " + "  ".join(clean_line(word) for word in self._words), "$quiet")
-        keys = [*self._keys, *((("ctrl+end", "more below", 8),) if self._more else ())]
+        shown = [*self._keys, *((("ctrl+end", "more below", 8),) if self._more else ())]
+        keys = [(respelled(key, self.keymap), what, weight) for key, what, weight in shown]
         while len(keys) > 1 and sum(cell_len(key) + cell_len(what) + 4 for key, what, _ in keys) > width:
             keys.remove(min(keys, key=lambda item: item[2]))
         parts = [Content.assemble((f" {key}", "$quiet bold"), (f" {what}", "$quiet")) for key, what, _ in keys]
