@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import replace
+from functools import partial
 
-from textual.app import App, SuspendNotSupported
+from textual.app import App, SuspendNotSupported, SystemCommand
+from textual.screen import Screen
 
 from eagle3chat.engine.errors import Eagle3Error, SettingError
 from eagle3chat.ui.chat import Chat
 from eagle3chat.ui.clipboard import copy
-from eagle3chat.ui.commands import checked_chain, with_auto
+from eagle3chat.ui.commands import COMMANDS, checked_chain, with_auto
 from eagle3chat.ui.editor import edited
 from eagle3chat.ui.figures import number, plural
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.host import Host
+from eagle3chat.ui.messages import Submitted
 from eagle3chat.ui.screens.inspector import Inspector
 from eagle3chat.ui.screens.race import RaceScreen
 from eagle3chat.ui.screens.trace import Trace
@@ -218,3 +221,22 @@ class TurnActions(Parts):
         else:
             area.write(text)
         self.refresh(layout=True)
+
+
+class PaletteActions(Parts):
+    """All commands, to be looked for."""
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        for command in COMMANDS:
+            title = f"/{command.name} {command.argument}".rstrip()
+            yield SystemCommand(title, command.help, partial(self._pick, command.name, command.argument))
+        yield SystemCommand("Theme", "Colours of the screen", self.action_change_theme)
+
+    def _pick(self, name: str, argument: str) -> None:
+        """A command from the palette: run it, or write it into the prompt where it needs a value."""
+        if argument and not argument.startswith("["):
+            self.stage.prompt.area.text = f"/{name} "
+            self.stage.prompt.area.move_cursor((0, len(name) + 2))
+            self.stage.prompt.area.focus()
+        else:
+            self.post_message(Submitted(f"/{name}"))

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import ClassVar
 
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import App, ComposeResult
 from textual.binding import BindingType
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import TextArea
 
@@ -27,7 +26,7 @@ from eagle3chat.ui.actions import ControlActions, SightActions, TurnActions
 from eagle3chat.ui.attach import attached
 from eagle3chat.ui.bindings import CHAT_KEYS, CHAT_ONLY, checked_keys
 from eagle3chat.ui.chat import Chat
-from eagle3chat.ui.commands import COMMANDS, Call, changed, is_command, parse
+from eagle3chat.ui.commands import Call, changed, is_command, parse
 from eagle3chat.ui.glyphs import pick_glyphs
 from eagle3chat.ui.history import History
 from eagle3chat.ui.host import Host
@@ -287,18 +286,3 @@ class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, App[int
             if area.text:
                 self._armed_at = -ARM_SECONDS  # who types does not mean to leave
             self.stage.keys.show_hint(area.text, area.before)
-
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        for command in COMMANDS:
-            title = f"/{command.name} {command.argument}".rstrip()
-            yield SystemCommand(title, command.help, partial(self._pick, command.name, command.argument))
-        yield SystemCommand("Theme", "Colours of the screen", self.action_change_theme)
-
-    def _pick(self, name: str, argument: str) -> None:
-        """A command from the palette: run it, or write it into the prompt where it needs a value."""
-        if argument and not argument.startswith("["):
-            self.stage.prompt.area.text = f"/{name} "
-            self.stage.prompt.area.move_cursor((0, len(name) + 2))
-            self.stage.prompt.area.focus()
-        else:
-            self.post_message(Submitted(f"/{name}"))
