@@ -22,7 +22,7 @@ from eagle3chat.engine.requests import Controls, PairOptions
 from eagle3chat.engine.worker import DecodeWorker
 from eagle3chat.transcript import Transcript
 from eagle3chat.transcript_codec import Conversation as Past
-from eagle3chat.ui.actions import ControlActions, SightActions, TurnActions
+from eagle3chat.ui.actions import ControlActions, PaletteActions, SightActions, TurnActions
 from eagle3chat.ui.attach import attached
 from eagle3chat.ui.bindings import CHAT_KEYS, CHAT_ONLY, checked_keys
 from eagle3chat.ui.chat import Chat
@@ -47,7 +47,7 @@ ARM_SECONDS = 3.0  # in which a second ctrl+c leaves
 MARKS = ("full", "subtle", "off")
 
 
-class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, App[int]):
+class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, PaletteActions, App[int]):
     """The terminal chat.
 
     Args:
