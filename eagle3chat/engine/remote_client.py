@@ -7,6 +7,7 @@ no message. TLS certificates are checked. Knows no models and no replies.
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -225,8 +226,8 @@ def _reason(error: BaseException) -> str:
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted ({cause.verify_message})"
-        if isinstance(cause, OSError) and cause.strerror:
-            reason = cause.strerror.lower()
+        if isinstance(cause, OSError) and cause.errno:  # of a name that is not found the number is negative
+            reason = os.strerror(cause.errno) if cause.errno > 0 else cause.strerror or reason
         cause = cause.__cause__ or cause.__context__
     return one_line(reason or str(error) or "no connection").lower()
 

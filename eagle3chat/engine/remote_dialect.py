@@ -29,7 +29,7 @@ class Dialect:
     counters: str = ""  # prefix of its counters of speculation
     gauge: str = ""  # name of a gauge of tau
     ignores: tuple[tuple[str, str], ...] = ()  # settings without effect, and why
-    tells: str = "it tells nothing of speculation"
+    tells: str = "none, it tells nothing of them"
 
 
 VLLM = Dialect(

@@ -292,7 +292,7 @@ def test_a_server_that_never_answers() -> None:
         heard.worker.close()
     refused = Heard(url)
     failed = refused.opened()
-    assert "cannot be reached: " in failed.message and failed.fix == "Is it running?"
+    assert "cannot be reached: connection refused." in failed.message and failed.fix == "Is it running?"
     refused.worker.close()
 
 
