@@ -110,6 +110,22 @@ def test_holding_stepping_and_hurrying(tmp_path: Path) -> None:
     played.worker.close()
 
 
+def test_after_a_restart_nothing_of_the_reply_before_follows(tmp_path: Path) -> None:
+    played = Played(conversation(tmp_path))
+    played.next()
+    played.clockwork.stand(True)
+    played.worker.say(Say((Message("user", "a"),), Controls()))
+    before = played.worker._thread
+    assert before is not None
+    played.worker.restart()
+    assert isinstance(played.next(), Ready)
+    played.clockwork.stand(False)
+    before.join(10)
+    assert played.events.empty()
+    assert played.say("b") == [Prefill(40, 40, 0), *SECOND, finished(SECOND)]
+    played.worker.close()
+
+
 def test_closing_ends_a_slow_reply(tmp_path: Path) -> None:
     played = Played(conversation(tmp_path), speed=0.001)
     played.next()

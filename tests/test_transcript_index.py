@@ -63,6 +63,19 @@ def test_search(tmp_path: Path, words: str, titles: list[str]) -> None:
     assert found(tmp_path, words) == titles
 
 
+def test_a_reply_that_broke_off_is_searched_and_a_complete_one_counts_once(tmp_path: Path) -> None:
+    path = conversation(tmp_path, "one", "melon", ends=False).path
+    again, _ = Transcript.resume(path)
+    again.user("two")
+    again.round(Round(0, 5, 0, 0.0, (), 0, Token(1, "kiwi", None, 0.5), "plain", (), "kiwi", 0.1))
+    again.reply(Finished("stop", "", "", USAGE))
+    again.close()
+    assert found(tmp_path, "melon kiwi") == ["one"]
+    with TranscriptIndex(tmp_path) as index:
+        (body,) = index._db.execute("SELECT body FROM words").fetchone()
+    assert body.split() == ["one", "melon", "two", "kiwi"]
+
+
 def test_an_excerpt_marks_what_was_found(tmp_path: Path) -> None:
     conversation(tmp_path, "title", "a b c \x02 the\nRiver runs " + "far " * 60)
     with TranscriptIndex(tmp_path) as index:
@@ -112,6 +125,8 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path, damage: str) -> None:
         db.close()
     assert found(tmp_path, "apple") == ["one apple"]
     assert path.stat().st_mode & 0o777 == 0o600
+    with TranscriptIndex(tmp_path) as index:
+        assert index.refresh() == 0  # it is in the file again
 
 
 def test_a_directory_that_cannot_be_written_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

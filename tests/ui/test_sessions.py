@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from driving import Driver, running
 from fake_worker import INFO, finished, rounds_of, tokens_of, whole_reply
 
+from eagle3chat.engine.events import Info
 from eagle3chat.engine.requests import Controls
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.transcript import Transcript, load
-from eagle3chat.transcript_codec import Setup
+from eagle3chat.transcript_codec import Reply, Setup
 from eagle3chat.transcript_index import END, MARK, Found
 from eagle3chat.transcript_read import Summary
 from eagle3chat.transcript_store import TRASH
@@ -23,10 +25,10 @@ from eagle3chat.ui.session_line import age_of, excerpt_line, session_line
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
-def saved(directory: Path, said: str, answer: str, age: int = 0) -> Path:
+def saved(directory: Path, said: str, answer: str, age: int = 0, info: Info = INFO) -> Path:
     """A conversation on disk, written so many seconds after another."""
     transcript = Transcript.create(directory)
-    transcript.opened(INFO, Controls(2, Sampling(temperature=0.5, seed=9)))
+    transcript.opened(info, Controls(2, Sampling(temperature=0.5, seed=9)))
     transcript.system("Be brief.")
     transcript.setup(Setup(77))
     transcript.user(said)
@@ -96,6 +98,23 @@ async def test_what_is_looked_at_is_not_changed(paths, tmp_path):
             await driver.until(lambda: driver.app.record.transcript.path == paths[place])  # noqa: B023
         driver.app.record.close()
     assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in paths] == before
+
+
+async def test_a_conversation_of_another_model_goes_on_as_text(tmp_path):
+    path = saved(tmp_path, "apples", "red", info=replace(INFO, model="Other"))
+    async with running(transcript=Transcript.create(tmp_path)) as driver:
+        await driver.pilot.press("f2")
+        await shown(driver, 1)
+        await driver.pilot.press("enter")
+        await driver.until(lambda: bool(driver.app.chat.exchanges))
+        assert driver.line_with("Other wrote these replies")
+        await driver.say("more")
+        assert [m.token_ids for m in driver.worker.said[0].messages[1:3]] == [None, None]
+        await driver.emit(*whole_reply("more"))
+        driver.app.record.close()
+    past = load(path)
+    pairs = [turn.pair.model for turn in past.turns if isinstance(turn, Reply)]
+    assert pairs == ["Other", INFO.model]
 
 
 async def test_opening_by_command_with_words(paths, tmp_path):
