@@ -1,9 +1,9 @@
-"""The weights in a draft's directory, under the names that they have there.
+"""The weights in a directory of a draft or a target, under the names that they have there.
 
     model.safetensors               or the shards of model.safetensors.index.json, which must hold what it says
     pytorch_model.bin               or the shards of its index, where no safetensors are; see torch_pickle.py
 
-Knows no tensor by name. What is no plain set of weights is refused: an adapter, a quantised draft.
+Knows no tensor by name. What is no plain set of weights is refused: an adapter, a form that another file describes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eagle3chat.engine.tensor_file import DAMAGED, LazyTensor, TensorInfo
 
 PICKLE = "pytorch_model.bin"
 QUANTIZED = "hf_quant_config.json"
-OTHER = "Use a draft with plain weights."
+OTHER = "Use a checkpoint with plain weights."
 
 
 def read_weights(path: Path) -> tuple[dict[str, LazyTensor], tuple[Path, ...]]:
@@ -48,7 +48,7 @@ def _refuse_extras(path: Path) -> None:
         quantization = read_json(path / QUANTIZED).get("quantization")
         kind = quantization.get("quant_algo") if isinstance(quantization, dict) else quantization
         if kind is not None:
-            raise CheckpointError(f"{path / QUANTIZED}: the draft is quantised ({kind}).", OTHER)
+            raise CheckpointError(f"{path / QUANTIZED}: the weights are quantised ({kind}).", OTHER)
 
 
 def _check_index(index: Path, stored: Mapping[str, TensorInfo]) -> None:

@@ -186,7 +186,7 @@ def test_adapters_and_quantised_drafts(shards: Path) -> None:
     quantised.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": None}}))
     assert open_draft(shards, TARGET).config == LAYOUTS["several layers"].draft
     quantised.write_text(json.dumps({"quantization": {"quant_algo": "NVFP4"}}))
-    with pytest.raises(CheckpointError, match=r"hf_quant_config\.json: the draft is quantised \(NVFP4\)"):
+    with pytest.raises(CheckpointError, match=r"hf_quant_config\.json: the weights are quantised \(NVFP4\)"):
         open_draft(shards, TARGET)
     quantised.unlink()
     (shards / "adapter_config.json").write_text("{}")
