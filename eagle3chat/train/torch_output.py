@@ -39,7 +39,7 @@ def write_all(
         words: Where the data comes from.
     """
     facts = {"target": manifest.name, "target_print": target_print(manifest)}
-    save(trainer.learned, job.output, manifest.target, facts)
+    save(trainer.finished, job.output, manifest.target, facts)
     entries = journal.read()
     whole, kinds = _measured(trainer, held_out, features)
     updates = [entry for entry in entries if isinstance(entry, Update)]
@@ -69,7 +69,8 @@ def _measured(
 ) -> tuple[Rounds, dict[str, tuple[int, Rounds]]]:
     """Rounds on all that is held out, and by kind with the number of conversations."""
     whole, kinds = Rounds.none(CHAIN), dict[str, tuple[int, Rounds]]()
-    weights = trainer.working
+    dtype = trainer.head.embedding.dtype
+    weights = {name: value.to(dtype) for name, value in trainer.finished.weights.items()}
     for conversation, seen in zip(held_out, features, strict=True):
         found = rounds_of(trainer.head, weights, trainer.target_ids, seen, CHAIN)
         count, before = kinds.get(conversation.kind, (0, Rounds.none(CHAIN)))

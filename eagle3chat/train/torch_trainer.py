@@ -96,6 +96,17 @@ class Trainer:
         return Learned(self.config, {n: w.detach() for n, w in self.masters.items()}, self.target_ids)
 
     @property
+    def finished(self) -> Learned:
+        """What it has learned, as it was computed with: after a last part in few bits, what these keep.
+
+        Rounded again by an engine the weights stay as they are, and in more bits they are what was trained.
+        """
+        if not self.recipe.few_bits:
+            return self.learned
+        weights = Rounding(torch.float32)(self.learned.weights, self.updates)
+        return Learned(self.config, weights, self.target_ids)
+
+    @property
     def working(self) -> dict[str, Tensor]:
         """The weights in the dtype that is computed in, at the end of a run as few bits keep them."""
         masters = {name: value.detach() for name, value in self.masters.items()}

@@ -41,3 +41,11 @@ def test_head_and_mlp_are_rounded_and_follow_their_masters() -> None:
 def test_what_cannot_be_grouped_stays() -> None:
     masters = {HEAD: torch.randn(8, 40, generator=torch.Generator().manual_seed(3))}
     assert torch.equal(Rounding(torch.float32)(masters, 0)[HEAD], masters[HEAD])
+
+
+def test_rounded_again_a_weight_stays() -> None:
+    once = rounded(torch.randn(64, 96, generator=torch.Generator().manual_seed(4))).bfloat16().float()
+    again = rounded(once)
+    first = rounded(torch.randn(64, 96, generator=torch.Generator().manual_seed(4)))
+    lost = (first - torch.randn(64, 96, generator=torch.Generator().manual_seed(4))).square().mean()
+    assert float((again - first).square().mean()) < 0.02 * float(lost)
