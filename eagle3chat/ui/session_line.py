@@ -10,7 +10,7 @@ from eagle3chat.transcript_index import END, MARK, Found
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.ui.figures import plural, size
 
-TITLE_CELLS = 24  # that a title keeps before anything beside it
+TITLE_CELLS = 22  # that a title keeps before anything beside it
 
 
 def session_line(found: Found, width: int, now: datetime, current: str) -> Content:
@@ -18,15 +18,24 @@ def session_line(found: Found, width: int, now: datetime, current: str) -> Conte
     summary = found.summary
     title = clean_line(summary.title) or "(without a message)"
     age = age_of(summary.modified, now)
-    turns = plural(summary.turns, "turn")
-    beside = [f"{clean_line(summary.model)[:26]}  {turns:>8}  {size(summary.size):>8}  {age:>10}", age]
-    beside.insert(1, f"{turns:>8}  {age:>10}")
-    right = next((text for text in beside if width - len(text) - 2 >= TITLE_CELLS), "")
-    room = width - Content(right).cell_length - 2 if right else width
+    turns, bytes_ = f"{plural(summary.turns, 'turn'):>9}", f"{size(summary.size):>8}"
+    model = Content(clean_line(summary.model))
+    beside: tuple[list[Content | str], ...] = (
+        [_column(model, 26), turns, bytes_, f"{age:>10}"],
+        [_column(model, 18), bytes_, f"{age:>10}"],
+        [turns, f"{age:>10}"],
+        [f"{age:>10}"],
+    )
+    rights = [Content("  ").join(columns) for columns in beside]
+    right = next((right for right in rights if width - right.cell_length - 2 >= TITLE_CELLS), Content(""))
     mark = ("on screen  ", "$spec-accepted") if summary.id == current else ""
-    left = Content.assemble(mark, title).truncate(room, ellipsis=True)
-    gap = " " * max(0, width - left.cell_length - Content(right).cell_length)
-    return Content.assemble(left, gap, (right, "$quiet"))
+    room = width - right.cell_length - 2 if right else width
+    left = Content.assemble(mark, title).truncate(room, ellipsis=True, pad=True)
+    return Content.assemble(left, "  ", right.stylize("$quiet")) if right else left
+
+
+def _column(text: Content, cells: int) -> Content:
+    return text.truncate(cells, ellipsis=True, pad=True)
 
 
 def age_of(modified: str, now: datetime) -> str:

@@ -246,9 +246,13 @@ async def test_mouse_and_pages(tmp_path):
 
 def test_rows_fit_and_say_when() -> None:
     summary = Summary("a", Path("a"), "", "2026-01-02T11:30:00+00:00", "Some-Model", "title " * 20, 3, 12345)
-    for width in (20, 36, 50, 76, 108):
+    for width in (20, 36, 50, 70, 108):
         line = session_line(Found(summary), width, NOW, "a")
-        assert line.cell_length <= width
+        assert line.cell_length == width
+        other = session_line(Found(replace(summary, model="日本" * 20, title="日本", size=5, id="b")), width, NOW, "a")
+        assert other.cell_length == width
+        assert width == 20 or other.plain.endswith("30 min ago")
+        assert ("Some-Model" in line.plain) == (width >= 70)
         assert ("30 min ago" in line.plain) == (width >= 36)
     assert "Some-Model" in line.plain and "3 turns" in line.plain and "12 KiB" in line.plain
     ages = ("2026-01-02T11:59:50+00:00", "2026-01-02T09:00:00+00:00", "2025-12-01T09:00:00", "nonsense")
