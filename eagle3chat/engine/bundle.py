@@ -14,7 +14,6 @@ from __future__ import annotations
 import array
 import hashlib
 import itertools
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,8 @@ from eagle3chat.engine.config import AttentionKind, DraftConfig, Manifest, Rope,
 from eagle3chat.engine.errors import BundleError
 from eagle3chat.engine.layout import TARGET_IDS, problem_in_draft, problem_in_target
 from eagle3chat.engine.manifest import AGAIN, MANIFEST_FILE, read_manifest, write_manifest
+from eagle3chat.engine.safe_json import parse_json
+from eagle3chat.engine.small_files import read_small
 from eagle3chat.engine.tensor_file import DAMAGED, TensorFile, TensorInfo, read_header
 
 __all__ = ["Bundle", "open_bundle", "read_manifest", "tensor_files", "write_manifest"]
@@ -35,6 +36,8 @@ TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 CONFIG = "config.json"
+TOKENIZER_BYTES = 256 << 20  # at most; those of large vocabularies have 40 MiB
+INDEX_BYTES = 64 << 20
 MAX_CHAIN = 64  # longer chains are a mistake, not a setting
 
 
@@ -134,7 +137,7 @@ def index_map(path: Path) -> dict[str, Any]:
         BundleError: It is not an index.
     """
     try:
-        names = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        names = parse_json(read_small(path, INDEX_BYTES))["weight_map"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BundleError(str(path), "cannot be read as an index of tensor files", DAMAGED) from error
     if not isinstance(names, dict) or not names:
@@ -248,7 +251,7 @@ def problem_in_taps(taps: tuple[int, ...], num_layers: int) -> str:
 def _check_tokenizer(path: Path, manifest: Manifest) -> None:
     file = path / TOKENIZER
     try:
-        data = file.read_bytes()
+        data = read_small(file, TOKENIZER_BYTES)
     except OSError as error:
         raise BundleError(str(file), f"cannot be read ({error.strerror or error})", AGAIN) from error
     if hashlib.sha256(data).hexdigest() != manifest.tokenizer_sha256:
@@ -268,11 +271,14 @@ def tokenizer_size(file: Path, data: bytes) -> int:
         BundleError: `data` is not a tokenizer.json; `file` is the name for the message.
     """
     try:
-        tokenizer = json.loads(data)
+        tokenizer = parse_json(data)
         added = tokenizer.get("added_tokens") or []
         vocab = tokenizer["model"]["vocab"]
         ids = vocab.values() if isinstance(vocab, dict) else range(len(vocab))
-        return int(1 + max([-1, *ids, *(token["id"] for token in added)]))
+        numbers: list[int] = [-1, *ids, *(token["id"] for token in added)]
+        if not all(type(number) is int and -1 <= number < 1 << 31 for number in numbers):
+            raise ValueError("an id that is none")
+        return 1 + max(numbers)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BundleError(str(file), "is not a tokenizer.json with a vocabulary", AGAIN) from error
 

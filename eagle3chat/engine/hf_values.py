@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from eagle3chat.engine.errors import BundleError, CheckpointError
+from eagle3chat.engine.safe_json import parse_json
+from eagle3chat.engine.small_files import read_small
 
 Config = Mapping[str, Any]
+MOST_BYTES = 256 << 20  # a tokenizer.json of a large vocabulary has 40 MiB
 OTHER = "Use another checkpoint."
 
 
@@ -20,7 +22,7 @@ def read_json(path: Path) -> dict[str, Any]:
         BundleError: The file is missing or holds something else.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(read_small(path, MOST_BYTES))
     except OSError as error:
         raise BundleError(str(path), f"cannot be read ({error.strerror or error})", "Check the path.") from error
     except ValueError as error:

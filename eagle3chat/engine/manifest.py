@@ -14,8 +14,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from eagle3chat.engine.config import FORMAT_VERSION, Manifest
 from eagle3chat.engine.errors import BundleError
+from eagle3chat.engine.safe_json import brief, parse_json
+from eagle3chat.engine.small_files import read_small
 
 MANIFEST_FILE = "bundle.json"
+MOST_BYTES = 16 << 20
+LARGEST = 1 << 53  # of a whole number
 AGAIN = "Make the bundle again with `eagle3chat export`."
 
 
@@ -35,7 +39,7 @@ def read_manifest(path: Path) -> Manifest:
     """
     file = path / MANIFEST_FILE
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = parse_json(read_small(file, MOST_BYTES))
     except OSError as error:
         what = f"cannot be read ({error.strerror or error})"
         raise BundleError(str(file), what, "Give a directory made by `eagle3chat export`.") from error
@@ -45,7 +49,9 @@ def read_manifest(path: Path) -> Manifest:
         raise BundleError(str(file), "is not a JSON object", AGAIN)
     version = values.get("format_version")
     if version != FORMAT_VERSION:
-        raise BundleError(str(file), f"has the format version {version!r}; this program reads {FORMAT_VERSION}", AGAIN)
+        raise BundleError(
+            str(file), f"has the format version {brief(version)}; this program reads {FORMAT_VERSION}", AGAIN
+        )
     known = {field.name for field in dataclasses.fields(Manifest)} - {"extra"}
     extra = {key: value for key, value in values.items() if key not in known}
     try:
@@ -90,10 +96,10 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             return tuple(_value(args[0], v, f"{where}[{i}]") for i, v in enumerate(value))
         if len(args) == len(value):
             return tuple(_value(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(args, value, strict=True)))
-    if hint is float and type(value) in (int, float):
+    if hint is float and type(value) in (int, float) and abs(value) < LARGEST:  # false for NaN
         return float(value)
-    if hint in (int, str, bool) and type(value) is hint:
+    if hint in (int, str, bool) and type(value) is hint and (hint is str or abs(value) < LARGEST):
         return value
     if origin is dict and isinstance(value, dict):
         return value
-    raise _MalformedError(f"{where} has the value {value!r}, which it cannot have")
+    raise _MalformedError(f"{where} has the value {brief(value)}, which it cannot have")

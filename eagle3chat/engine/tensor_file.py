@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3chat.engine.errors import BundleError
+from eagle3chat.engine.safe_json import parse_json
 
 ITEM_BYTES: Mapping[str, int] = {
     "BOOL": 1,
@@ -36,6 +37,8 @@ ITEM_BYTES: Mapping[str, int] = {
     "F64": 8,
 }
 HEADER_LIMIT = 100_000_000  # bytes; the format's own limit
+MOST_AXES = 8
+LARGEST = 1 << 53  # of a number in a header
 DAMAGED = "Copy or download the file again."
 
 PIECE = 1 << 24  # bytes that are copied at once
@@ -116,7 +119,7 @@ def read_header(path: Path) -> TensorFile:
         BundleError: The file is missing, is not a safetensors file, or is shorter than its header says.
     """
     try:
-        with path.open("rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # waits for no pipe
             size = os.fstat(file.fileno()).st_size
             start = file.read(8)
             length = int.from_bytes(start, "little")
@@ -128,7 +131,7 @@ def read_header(path: Path) -> TensorFile:
     except OSError as error:
         raise BundleError(str(path), f"cannot be read ({error.strerror or error})", "Check the path.") from error
     try:
-        header = json.loads(raw)
+        header = parse_json(raw)
     except ValueError as error:
         raise BundleError(str(path), "not a safetensors file: its header is not JSON", DAMAGED) from error
     if not isinstance(header, dict):
@@ -143,7 +146,8 @@ def _entry(path: Path, name: str, entry: Any, base: int) -> TensorInfo:
     try:
         dtype, shape, (lo, hi) = entry["dtype"], entry["shape"], entry["data_offsets"]
         numbers = [lo, hi, *shape]
-        well_formed = isinstance(dtype, str) and all(type(n) is int and n >= 0 for n in numbers)
+        well_formed = isinstance(dtype, str) and len(shape) <= MOST_AXES
+        well_formed = well_formed and all(type(n) is int and 0 <= n < LARGEST for n in numbers)
     except (KeyError, TypeError, ValueError):
         well_formed = False
     if not well_formed:

@@ -24,11 +24,16 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from eagle3chat.engine.errors import TemplateError
 from eagle3chat.engine.requests import Message, Piece
+from eagle3chat.engine.safe_json import parse_json
+from eagle3chat.engine.small_files import read_small
 from eagle3chat.templates.base import joined
+from eagle3chat.templates.sandbox import LimitedEnvironment, limited_time
+
+MAX_CONFIG = 16 << 20
+"""Bytes of a tokenizer_config.json."""
 
 MAX_CHARACTERS = 1_000_000
 """What a template may write of its own; messages do not count."""
@@ -57,7 +62,7 @@ class JinjaTemplate:
         self._special_tokens = {"bos_token": "", "eos_token": "", **special_tokens}
         try:
             self._template = _environment().from_string(source)
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
             raise TemplateError(f"The chat template {name} is not Jinja: {_words(error)}.", _FIX) from error
         self.render([Message("user", "")])  # at the door rather than at the first message
         self.stop_tokens: tuple[str, ...] = self._find_stop_tokens()
@@ -108,11 +113,12 @@ class JinjaTemplate:
         chunks: list[str] = []
         size = 0
         try:
-            for chunk in self._template.generate(self._special_tokens, **variables):
-                chunks.append(chunk)
-                size += len(chunk)
-                if size > MAX_CHARACTERS:
-                    raise TemplateError(f"The chat template {self.name} writes without end.", _FIX)
+            with limited_time():
+                for chunk in self._template.generate(self._special_tokens, **variables):
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size > MAX_CHARACTERS:
+                        raise TemplateError(f"The chat template {self.name} writes without end.", _FIX)
         except TemplateError:
             raise
         except Exception as error:  # a template is a program: it can raise anything
@@ -192,7 +198,9 @@ def read_special_tokens(config: Path | None) -> dict[str, str]:
     if config is None or not config.is_file():
         return {}
     try:
-        table = json.loads(config.read_bytes())
+        table = parse_json(read_small(config, MAX_CONFIG))
+    except OSError as error:
+        raise TemplateError(f"{config} cannot be read: {error.strerror}.", "Make the bundle again.") from error
     except ValueError as error:
         raise TemplateError(f"{config} is not JSON: {error}.", "Make the bundle again.") from error
     if not isinstance(table, dict):
@@ -211,8 +219,8 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+def _environment() -> LimitedEnvironment:
+    environment = LimitedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
     )
     environment.filters["tojson"] = _to_json

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from eagle3chat.engine.errors import TemplateError
+from eagle3chat.engine.small_files import read_small
 from eagle3chat.templates.base import Template
 from eagle3chat.templates.chatml import CHATML
 from eagle3chat.templates.gemma4 import GEMMA4
@@ -73,11 +74,9 @@ def _load_jinja(path: Path, name: str, bundle_dir: Path | None) -> Template:
 def _read(path: Path) -> str:
     fix = "Name a readable text file."
     try:
-        data = path.read_bytes()
+        data = read_small(path, _MAX_BYTES)
     except OSError as error:
         raise TemplateError(f"The template file {path} cannot be read: {error.strerror}.", fix) from error
-    if len(data) > _MAX_BYTES:
-        raise TemplateError(f"The template file {path} is larger than {_MAX_BYTES} bytes.", fix)
     try:
         return data.decode()
     except UnicodeDecodeError as error:

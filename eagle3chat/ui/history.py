@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eagle3chat.engine.private_files import private_directory
+from eagle3chat.engine.safe_json import parse_json
 
 KEPT = 500  # entries
 KEPT_BYTES = 8 << 20
@@ -87,7 +88,7 @@ def _line(entry: Entry) -> bytes:
 def _entry(line: bytes) -> Entry | None:
     """The entry on a line; None where it is damaged."""
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except ValueError:
         return None
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
