@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from fake_server import DONE, FakeServer, delta, event, models, serving, stream
 
 from eagle3chat.cli import main
 from eagle3chat.engine.events import Told, Usage
+from eagle3chat.engine.remote_worker import RemoteWorker
+from eagle3chat.engine.requests import PairOptions
+from eagle3chat.engine.worker import DecodeWorker
 from eagle3chat.server_bench import lines, summarise
 
 CHAT = "/v1/chat/completions"
@@ -191,3 +195,21 @@ def test_a_bench_does_not_know_what_one_reply_did_not_tell() -> None:
     assert "not known" in lines(both)[2]
     assert summarise([one(known), one(Told("s", tau=3.0))]).tau == 2.5  # the mean of the replies' own
     assert summarise([one(known), one(Told())]).tokens is None
+
+
+def test_the_chat_gets_a_server_and_a_pair_once_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {}
+
+    def run_chat(options: PairOptions, **more: object) -> int:
+        given.update(more, options=options)
+        return 0
+
+    monkeypatch.setattr("eagle3chat.ui.run.run_chat", run_chat)
+    monkeypatch.setattr("eagle3chat.chat_command.at_terminal", lambda: True)
+    Path("s.toml").write_text('model = "/a/bundle"\n')
+    assert main(["--server", "http://h:1", "--server-model", "m", "--settings", "s.toml", "--no-transcript"]) == 0
+    make, options = given["worker_factory"], given["options"]
+    assert isinstance(options, PairOptions) and callable(make)
+    assert options.bundle == ""  # the settings' bundle is for local chats
+    assert isinstance(make(options, print), RemoteWorker)
+    assert isinstance(make(replace(options, bundle="/other"), print), DecodeWorker)

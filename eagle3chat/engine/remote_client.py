@@ -1,7 +1,7 @@
 """HTTP with one server and no other: addresses, the key, time limits, and what goes wrong as one sentence.
 
-Nothing of the environment is taken (no proxy, no .netrc), a redirect to another host is refused, and the key is in
-no message. TLS certificates are checked. Knows no models and no replies.
+Nothing of the environment is taken (no proxy, no .netrc), and a redirect to another host is refused. TLS certificates
+are checked. Knows no models and no replies.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Client:
             words = error_words(value) if isinstance(value, dict) else ""
         except (ValueError, RecursionError):
             words = "" if text.lstrip().startswith("<") else one_line(text)  # a page for a browser
-        return StatusError(response.status_code, self._safe(words), response.headers.get("Retry-After", ""))
+        return StatusError(response.status_code, words, response.headers.get("Retry-After", ""))
 
     async def _read(self, response: httpx.Response, limit: float) -> bytes:
         data = bytearray()
@@ -186,10 +186,6 @@ class Client:
             if len(data) > MOST_BYTES:
                 raise ServerError("The server's answer has no end.", "Is it an OpenAI-compatible server?")
         return bytes(data)
-
-    def _safe(self, words: str) -> str:
-        """A server may repeat the key in what it says."""
-        return words.replace(self._options.key, "(the key)") if self._options.key else words
 
     def _limits(self, seconds: float) -> httpx.Timeout:
         return httpx.Timeout(seconds, connect=min(self._options.timeouts.connect, seconds))

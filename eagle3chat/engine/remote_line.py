@@ -104,7 +104,7 @@ class RemoteLine:
             self._on_event(event)
 
     def _fail(self, error: Eagle3Error, *, fatal: bool = False, fix: str = "") -> None:
-        key = self._options.key
+        key = self._options.key  # a server may repeat it in what it says
         words = error.message.replace(key, "(the key)") if key else error.message
         self._tell(Failed(words, fix or error.fix, fatal=fatal))
 

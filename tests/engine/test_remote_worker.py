@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+import ssl
 import time
 
 import httpx
@@ -27,6 +28,7 @@ from fake_server import (
 
 from eagle3chat.engine.errors import WorkerError
 from eagle3chat.engine.events import Burst, Event, Failed, Finished, Loading, Prefill, Ready, Round
+from eagle3chat.engine.remote_client import certificates
 from eagle3chat.engine.remote_options import ServerOptions, Timeouts
 from eagle3chat.engine.remote_worker import RemoteWorker
 from eagle3chat.engine.requests import Controls, Message, Say
@@ -330,7 +332,8 @@ def test_stop_before_the_reply_began_and_in_silence() -> None:
         time.sleep(0.2)
         started = time.monotonic()
         heard.worker.cancel()
-        assert heard.until(Finished).reason == "cancelled"
+        ended = heard.until(Finished)
+        assert (ended.reason, ended.usage.told.generated_tokens) == ("cancelled", None)
         assert time.monotonic() - started < 2.0
 
 
@@ -435,6 +438,16 @@ def test_every_request_goes_to_the_one_host() -> None:
     assert isinstance(events[-1], Finished)
     assert {(u.scheme, u.host, u.port) for u in asked} == {("https", "gpu.example", 8443)}
     assert {u.path for u in asked} == {"/base/v1/models", f"/base{CHAT}", "/base/metrics"}
+
+
+def test_certificates_are_checked() -> None:
+    context = certificates()
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert len(context.get_ca_certs()) > 10
+    with serving({"/v1/models": VLLM}) as fake:  # it speaks no TLS
+        heard = Heard(fake.url.replace("http", "https"))
+        assert "cannot be reached" in heard.opened().message
+        heard.worker.close()
 
 
 def test_the_key_is_in_no_message() -> None:

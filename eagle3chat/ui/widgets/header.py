@@ -50,7 +50,7 @@ class Header(Line):
             return spread(left, Content.styled(percent, "$quiet"), width)
         info = self._info
         model = (clean_line(info.model), "bold")
-        machine = (clean_line(f"{info.backend} {info.device} {info.dtype}"), "$quiet")
+        machine = (clean_line(f"{info.backend} {info.device} {info.dtype}".rstrip()), "$quiet")
         template = (clean_line(info.template), "$quiet")
         known = "capacity" not in info.unknown
         used = "not known" if self._used < 0 else str(self._used)
