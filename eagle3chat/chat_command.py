@@ -87,11 +87,11 @@ def resumed(args: argparse.Namespace, wishes: Wishes, conversation: Conversation
     options = dataclasses.replace(wishes.options, bundle=bundle) if again else wishes.options
     if again and setup.template and flag(args, "template") is None and flag(args, "chat_prefix") is None:
         options = dataclasses.replace(options, template=setup.template)
-    limit = setup.max_new_tokens if conversation.setup and flag(args, "max_new_tokens") is None else None
+    own_limit = conversation.setup is not None and flag(args, "max_new_tokens") is None
     return dataclasses.replace(
         wishes,
         options=options,
-        max_new_tokens=wishes.max_new_tokens if limit is None else limit,
+        max_new_tokens=setup.max_new_tokens if own_limit else wishes.max_new_tokens,
         sampling=dataclasses.replace(before.sampling, **given),
         chain=before.chain if flag(args, "chain") is None else wishes.chain,
         auto=before.auto if flag(args, "chain") is None else wishes.auto,
