@@ -40,7 +40,9 @@ def read_pickle(path: Path) -> dict[str, LazyTensor]:
     """
     try:
         mapped = zipfile.is_zipfile(path)
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the pickle's protocol: what cannot be read is told below
+            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} holds more than tensors{_culprit(path)}: reading it could run code.", CONVERT

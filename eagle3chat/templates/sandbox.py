@@ -44,6 +44,17 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         _check_operator(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """The sandbox's `str.format`, unless the format asks for a wide field.
+
+        Raises:
+            SecurityError: It does.
+        """
+        wrapped = super().wrap_str_format(value)
+        if wrapped is not None and WIDE.search(value.__self__):
+            raise SecurityError("it makes a text that is too long")
+        return wrapped
+
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """A call, unless it asks for something large.
 
@@ -57,7 +68,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 
 
 @contextmanager
-def limited_time(seconds: float = SECONDS) -> Iterator[None]:
+def limited_time(seconds: float | None = None) -> Iterator[None]:
     """Inside, code that takes longer or holds large texts is ended; a trace that is set (a debugger's) stays instead.
 
     Raises:
@@ -66,6 +77,7 @@ def limited_time(seconds: float = SECONDS) -> Iterator[None]:
     if sys.gettrace() is not None:
         yield
         return
+    seconds = SECONDS if seconds is None else seconds
     end = time.monotonic() + seconds
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
