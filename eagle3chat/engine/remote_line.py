@@ -168,6 +168,7 @@ class RemoteLine:
             stops = self._options.stop_strings
             request = request_for(say, server.model, server.dialect, stops, template, self._left_out)
             reply.notes = request.notes
+            reply.ask()
             try:
                 return await self._read(request, reply, client)
             except ServerError as error:  # some refuse within the stream, after a status of 200

@@ -42,6 +42,10 @@ class RemoteReply:
         self._waiting = 0  # tokens without text yet
         self._first_tokens: int | None = None
 
+    def ask(self) -> None:
+        """The request goes out now."""
+        self._asked = self._clock()
+
     @property
     def begun(self) -> bool:
         """Text came."""

@@ -223,6 +223,8 @@ class PlainChat:
             self._record.note("failed", ended.message)
             self._tell(f"{ended.message} {ended.fix}" + (" /restart starts the worker again." if fatal else ""))
         elif whole is not None:
+            for line in whole.notes:
+                self._tell(line)
             self._tell(", ".join(under_reply(whole)))
         if unanswered:
             self._tell("The message has no reply; send it again.")

@@ -111,6 +111,20 @@ def test_vllm_by_its_counters_and_after_a_reset(after: str, tau: float | None) -
         assert (told.generated_tokens, [r.burst for r in heard.rounds]) == (None, [Burst(None)] * 2)
 
 
+def test_the_time_to_the_first_text_begins_with_the_request() -> None:
+    waits = itertools.chain([0.8], itertools.repeat(0.0))
+
+    def slow(h: Handler) -> None:
+        time.sleep(next(waits))
+        h.text(counters_text(1, 1, (1, 0)))
+
+    with serving({"/v1/models": VLLM, CHAT: HELLO, "/metrics": slow}) as fake, talking(fake) as heard:
+        heard.opened()
+        usage = heard.reply().usage
+        assert 0 < usage.first_token_seconds < 0.7
+        assert usage.prefill_seconds == usage.first_token_seconds
+
+
 def test_sglang_with_its_details() -> None:
     details = {"spec_verify_ct": 4, "spec_num_correct_drafts": 6, "spec_num_proposed_drafts": 12}
     reply = stream(
