@@ -103,6 +103,8 @@ class ControlActions(Parts):
 class SightActions(Parts):
     """What is in sight of the conversation, and what stands above it."""
 
+    _found: tuple[str, int] = ("", 0)  # the text that was searched last, and the place of its exchange
+
     async def action_page(self, direction: int) -> None:
         """Scroll the conversation by a page; above its first row are earlier turns."""
         conversation = self.stage.conversation
@@ -128,6 +130,25 @@ class SightActions(Parts):
         if not self.stage.conversation.to_reply():
             self.stage.keys.tell("There is no reply yet.")
         self.stage.check_end()
+
+    async def find(self, text: str) -> None:
+        """The nearest turn with a text, from the last one back; the same text again: the one before.
+
+        Raises:
+            SettingError: No turn holds it.
+        """
+        exchanges = self.chat.exchanges
+        begin = self._found[1] if self._found[0] == text else len(exchanges)
+        order = [*reversed(range(min(begin, len(exchanges)))), *reversed(range(begin, len(exchanges)))]
+        wanted = text.casefold()
+        for place in order:
+            reply = exchanges[place].reply
+            if wanted in exchanges[place].said.casefold() or (reply and wanted in reply.text.casefold()):
+                self._found = (text, place)
+                await self.stage.conversation.to_match(place, text)
+                self.stage.keys.tell(f"message {place + 1} of {len(exchanges)}: the same again finds the one before")
+                return self.stage.check_end()
+        raise SettingError(f"No turn holds {text!r}.")
 
     def action_thoughts(self) -> None:
         """Open or fold all thinking."""

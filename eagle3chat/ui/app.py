@@ -216,6 +216,8 @@ class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, Palette
                 await self.race(argument)
             case "trace":
                 self.trace(argument)
+            case "find":
+                await self.find(argument)
             case "slow":
                 self.slow(argument)
             case "sessions":

@@ -41,6 +41,7 @@ COMMANDS = (
     Command("edit", "[N]", "Write the last message anew, or the one of that number, and go on from there"),
     Command("delete", "", "Take the last message and its reply away"),
     Command("copy", "[code|all]", "Copy the last reply as Markdown source, its last code block, or everything", "F6"),
+    Command("find", "TEXT", "Show the last turn with a text; the same again shows the one before"),
     Command("top", "", "Show the beginning of the last reply", "F12"),
     Command("editor", "", "Write the draft in $EDITOR", "ctrl+o"),
     Command("sessions", "[WORDS]", "Saved conversations: search, open, rename, fork, delete", "F2"),

@@ -192,3 +192,18 @@ async def test_a_long_chat_keeps_its_widgets_bounded(monkeypatch):
         await driver.pilot.press("enter")
         await driver.until(lambda: len(driver.worker.said) == 8)
         assert contents(driver.worker.said[-1]) == ["m0", "r0", "m1"]
+
+
+async def test_a_turn_is_found_by_its_text(monkeypatch):
+    monkeypatch.setattr("eagle3chat.ui.widgets.conversation.SHOWN_TURNS", 3)
+    monkeypatch.setattr("eagle3chat.ui.widgets.conversation.SPARE_TURNS", 1)
+    async with running((80, 14)) as driver:
+        await talk(driver, *((f"m{i}", f"Reply.\n\n- **needle{i % 3}** {i}\n\nend") for i in range(7)))
+        for message, place in (("/find NEEDLE0", 7), ("/find NEEDLE0", 4), ("/find NEEDLE0", 1), ("/find NEEDLE0", 7)):
+            driver.app.stage.prompt.area.text = ""
+            await driver.say(message)
+            await driver.pilot.pause()
+            assert f"message {place} of 7" in driver.notice
+            assert any(f"needle0 {place - 1}" in line for line in driver.lines()), place
+        await driver.say("/find haystack")
+        assert "No turn holds" in driver.notice

@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Markdown, Static
 
 from eagle3chat.engine.events import Failed, Finished
 from eagle3chat.transcript_line import Exchange
@@ -89,6 +89,22 @@ class Conversation(VerticalScroll, can_focus=False):
             self.release_anchor()
             self.scroll_to_widget(reply, animate=False, top=True, force=True)
         return reply is not None
+
+    async def to_match(self, place: int, text: str) -> None:
+        """Show the exchange at `place` of all, where it holds a text; capitals count for nothing."""
+        while place < self._hidden:
+            self._shows_earlier = False
+            if not await self.show_earlier():
+                break
+        at = max(0, place - self._hidden)
+        children = list(self.column.children)
+        first = children.index(self._places[at].said)
+        end = children.index(self._places[at + 1].said) if at + 1 < len(self._places) else len(children)
+        wanted = text.casefold()
+        shown = children[first:end]
+        match = next((widget for widget in shown if wanted in _text_of(widget).casefold()), shown[0])
+        self.release_anchor()
+        self.call_after_refresh(self._back_to, match)  # behind the earlier ones
 
     async def add_user(self, text: str) -> None:
         """A message of the user."""
@@ -247,6 +263,19 @@ def _first_of_last(past: Sequence[Exchange]) -> int:
         reply = past[first].reply
         characters += len(past[first].said[:SAID_CHARACTERS]) + (len(reply.text) if reply else 0)
     return first
+
+
+def _text_of(widget: Widget) -> str:
+    """What a part of a turn says."""
+    match widget:
+        case MarkedText():
+            return widget.text
+        case Markdown():
+            return widget.source
+        case Static():
+            return str(widget.content)
+        case _:
+            return ""
 
 
 def _blocks(text: str) -> list[Widget]:
