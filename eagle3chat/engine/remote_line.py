@@ -94,6 +94,9 @@ class RemoteLine:
         try:
             with suppress(asyncio.CancelledError):
                 self._loop.run_until_complete(self._main)
+        except Exception as error:  # noqa: BLE001 - a thread that died in silence would leave the chat waiting
+            words = f"What talks to the server ended by a mistake of its own ({type(error).__name__})."
+            self._tell(Failed(words, "Restart it; the chat is kept.", fatal=True))
         finally:
             self.alive = False
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())

@@ -464,6 +464,22 @@ def test_certificates_are_checked() -> None:
         heard.worker.close()
 
 
+def test_a_mistake_of_ours_leaves_nobody_waiting() -> None:
+    def wrong(request: httpx.Request) -> httpx.Response:
+        raise KeyError("sk-test-4")
+
+    events: list[Event] = []
+    worker = RemoteWorker(ServerOptions("http://h:1"), events.append, transport=httpx.MockTransport(wrong))
+    worker.start()
+    deadline = time.monotonic() + 5
+    while worker.alive and time.monotonic() < deadline:
+        time.sleep(0.01)
+    failed = events[-1]
+    assert isinstance(failed, Failed) and failed.fatal
+    assert "KeyError" in failed.message and "sk-test-4" not in repr(failed)
+    worker.close()
+
+
 def test_the_key_is_in_no_message() -> None:
     echo = lambda h: h.json({"error": {"message": f"wrong key {h.headers['Authorization']}"}}, 401)  # noqa: E731
     inside = stream(event({"error": {"message": "no sk-test-2 here"}}))
