@@ -83,9 +83,10 @@ class ReplayApp(ChatApp):
             else:
                 self._tell()
 
-    async def _say(self) -> None:
+    async def _say(self, held: bool = False) -> None:
+        """Send the next message; `held`: also while the time stands."""
         self._reads = False
-        if self.chat.phase != "idle" or not self._ahead or self._clockwork.stands:
+        if self.chat.phase != "idle" or not self._ahead or (self._clockwork.stands and not held):
             return
         exchange = self._ahead.popleft()
         if exchange.reply is not None:
@@ -110,9 +111,7 @@ class ReplayApp(ChatApp):
         if not self._clockwork.stands:
             self._clockwork.stand(True)
         elif self.chat.phase == "idle" and self._ahead:
-            self._clockwork.stand(False)
-            self.call_later(self._say)
-            self.call_later(self._clockwork.stand, True)
+            self.call_later(self._say, True)
         else:
             self._clockwork.step()
         self._tell()

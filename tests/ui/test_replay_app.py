@@ -13,7 +13,7 @@ from eagle3chat.transcript import Transcript, load
 from eagle3chat.ui.replay_app import ReplayApp
 
 
-def recording(directory: Path) -> ReplayApp:
+def recording(directory: Path, speed: float = 500.0) -> ReplayApp:
     transcript = Transcript.create(directory)
     transcript.opened(INFO, Controls(2))
     for said, answer in (("first", "one two three four five"), ("second", "six seven eight")):
@@ -24,7 +24,7 @@ def recording(directory: Path) -> ReplayApp:
             transcript.round(round_)
         transcript.reply(finished(rounds))
     transcript.close()
-    return ReplayApp(load(transcript.path), Clockwork(500.0), flush_seconds=0.02)
+    return ReplayApp(load(transcript.path), Clockwork(speed), flush_seconds=0.02)
 
 
 async def until(pilot: Pilot[int], true: object) -> None:
@@ -55,7 +55,7 @@ async def test_it_runs_by_itself_to_the_end_and_again(tmp_path: Path):
 
 
 async def test_keys(tmp_path: Path):
-    app = recording(tmp_path)
+    app = recording(tmp_path, speed=0.01)  # nothing happens by itself
     async with app.run_test() as pilot:
         await pilot.press("space")
         assert "held" in app.stage.keys.notice
@@ -67,11 +67,12 @@ async def test_keys(tmp_path: Path):
         await pilot.press("right", "right")
         await until(pilot, lambda: app.chat.reply is not None and len(app.chat.reply.rounds) == 1)
         await pilot.press("plus")
-        assert "x1000" in app.stage.keys.notice
+        assert "x0.02" in app.stage.keys.notice
+        await pilot.press("minus", "minus")
+        assert "x0.005" in app.stage.keys.notice
+        app._clockwork.set_speed(600.0)
         await pilot.press("plus")
         assert "cannot run" in app.stage.keys.notice
-        await pilot.press("minus", "minus")
-        assert "x250" in app.stage.keys.notice
         await pilot.press("escape")
         await until(pilot, lambda: texts(app) == ["one two three four five"])
         await pilot.press("x")
