@@ -23,7 +23,7 @@ from eagle3chat.engine.config import AttentionKind, DraftConfig, Manifest, Rope,
 from eagle3chat.engine.errors import BundleError
 from eagle3chat.engine.layout import TARGET_IDS, problem_in_draft, problem_in_target
 from eagle3chat.engine.manifest import AGAIN, MANIFEST_FILE, read_manifest, write_manifest
-from eagle3chat.engine.safe_json import parse_json
+from eagle3chat.engine.safe_json import brief, parse_json
 from eagle3chat.engine.small_files import read_small
 from eagle3chat.engine.tensor_file import DAMAGED, TensorFile, TensorInfo, read_header
 
@@ -103,10 +103,14 @@ def tensor_files(directory: Path, single: str = TENSORS) -> tuple[Path, ...]:
     index = directory / f"{single}.index.json"
     names = [single]
     if index.is_file():
-        names = sorted(set(index_map(index).values()))
+        given = index_map(index).values()
+        odd = [name for name in given if not isinstance(name, str)]
+        if odd:
+            raise BundleError(str(index), f"names {brief(odd[0])}, which is not a file of its directory", AGAIN)
+        names = sorted(set(given))
     for name in names:
-        if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
-            raise BundleError(str(index), f"names {name!r}, which is not a file of its directory", AGAIN)
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise BundleError(str(index), f"names {brief(name)}, which is not a file of its directory", AGAIN)
     files = tuple(directory / name for name in names)
     for file in files:
         if not file.is_file():

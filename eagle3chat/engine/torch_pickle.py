@@ -7,6 +7,7 @@ when it is read. Knows no tensor by name.
 from __future__ import annotations
 
 import pickle
+import warnings
 import zipfile
 from functools import partial
 from pathlib import Path

@@ -30,7 +30,7 @@ from eagle3chat.engine.requests import Message, Piece
 from eagle3chat.engine.safe_json import parse_json
 from eagle3chat.engine.small_files import read_small
 from eagle3chat.templates.base import joined
-from eagle3chat.templates.sandbox import LimitedEnvironment, limited_time
+from eagle3chat.templates.sandbox import LimitedEnvironment, guarded, limited_time
 
 MAX_CONFIG = 16 << 20
 """Bytes of a tokenizer_config.json."""
@@ -223,7 +223,7 @@ def _environment() -> LimitedEnvironment:
     environment = LimitedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
     )
-    environment.filters["tojson"] = _to_json
+    environment.filters["tojson"] = guarded("tojson", _to_json)
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment

@@ -21,7 +21,8 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 SECONDS = 2.0  # of one rendering; a template takes milliseconds
-LARGEST = 1_000_000  # characters, items, or a whole number as an argument
+LARGEST = 1_000_000  # characters or items
+LARGEST_ARGUMENT = 100_000  # as a whole number
 BITS = 4096  # of a whole number
 WIDE = re.compile(r"%[^a-zA-Z%]*(\d{5}|\*)|\{[^{}]*:[^{}]*(\d{5}|\{)")  # formats that ask for a wide field
 
@@ -33,7 +34,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.filters = {name: _guarded(name, work) for name, work in self.filters.items()}
+        self.filters = {name: guarded(name, work) for name, work in self.filters.items()}
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """An operator, unless its result would be large.
@@ -96,13 +97,15 @@ def limited_time(seconds: float | None = None) -> Iterator[None]:
         sys.settrace(None)
 
 
-def _guarded(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+def guarded(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that refuses to make something large."""
+
     @functools.wraps(work)  # what Jinja marked it with, too
-    def guarded(*args: Any, **kwargs: Any) -> Any:
+    def limited(*args: Any, **kwargs: Any) -> Any:
         _check_call(name, args, kwargs)
         return _small(work(*args, **kwargs))
 
-    return guarded
+    return limited
 
 
 def _check_operator(operator: str, left: Any, right: Any) -> None:
@@ -126,7 +129,7 @@ def _check_operator(operator: str, left: Any, right: Any) -> None:
 
 def _check_call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     for value in (*args, *kwargs.values()):
-        if isinstance(value, int) and abs(value) > LARGEST:
+        if isinstance(value, int) and abs(value) > LARGEST_ARGUMENT:
             raise SecurityError(f"it calls {name} with {value if value.bit_length() < 64 else 'a huge number'}")
     texts = [value for value in args if isinstance(value, str)]
     if name in ("format", "format_map") and texts and WIDE.search(texts[0]):

@@ -2,7 +2,6 @@
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("bounded", deadline=None, derandomize=True, max_examples=150, database=None)
 settings.register_profile(
     "bounded",
     deadline=None,
