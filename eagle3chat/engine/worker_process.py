@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from eagle3chat.engine.bundle_stamp import Decoder, Guarded, Stamp
+from eagle3chat.engine.crash import write_report
 from eagle3chat.engine.errors import Eagle3Error, SettingError
 from eagle3chat.engine.events import Event, Failed, Info, Loading, Ready
 from eagle3chat.engine.requests import Adjust, Cancel, Close, Controls, PairOptions, Say
@@ -47,7 +48,9 @@ def main(fd: int, log_path: str) -> None:
     pipe = Connection(fd)
     options = pipe.recv()
     inbox = Inbox(pipe, leave)
-    Server(inbox, Sender(pipe), log_path).run(options, open_session)
+    Server(
+        inbox, Sender(pipe), log_path, lambda error: write_report(error, ["worker"], Path(log_path).parent / "crashes")
+    ).run(options, open_session)
     leave()
 
 
@@ -126,7 +129,14 @@ class Inbox:
 class Server:
     """Opens a session and answers commands until something fails that a session cannot survive."""
 
-    def __init__(self, inbox: Inbox, send: Callable[[Event], None], log_path: str) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        send: Callable[[Event], None],
+        log_path: str,
+        report: Callable[[Exception], Path | None] = lambda error: None,
+    ) -> None:
+        self._report = report  # writes one that can be shared
         self._inbox = inbox
         self._send = send
         self._log_path = log_path
@@ -150,7 +160,9 @@ class Server:
             log.exception("unexpected")
             first_line = (str(error).strip().splitlines() or [""])[0]
             what = f"The decode worker failed: {type(error).__name__}: {first_line}".rstrip(": ")
-            fix = f"Restart it; the traceback is in {self._log_path}."
+            report = self._report(error)
+            shared = f" A report that you can read before sharing it: {report}" if report else ""
+            fix = f"Restart it; the traceback is in {self._log_path}.{shared}"
             self._send(Failed(what, f"{_memory_advice(error)}{fix}", fatal=True))
 
     def _reply(self, session: Decoder, say: Say) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import stat
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 
 from eagle3chat.cli import MENDABLE, MISTAKE, main
 from eagle3chat.engine import crash
+from eagle3chat.engine.events import Event, Failed
 from eagle3chat.engine.private_files import private_directory
+from eagle3chat.engine.requests import PairOptions
+from eagle3chat.engine.worker import DecodeWorker
 
 SECRET = "my secret prompt"
 
@@ -90,3 +94,18 @@ def test_every_level_of_a_private_directory_is_private(tmp_path: Path) -> None:
     for taken in (tmp_path / "file", tmp_path / "file" / "b"):
         with pytest.raises((FileExistsError, NotADirectoryError)):
             private_directory(taken)
+
+
+def test_a_mistake_in_the_worker_is_reported_as_well(home: Path) -> None:
+    events: queue.Queue[Event] = queue.Queue()
+    log = home / "log" / "worker.log"
+    worker = DecodeWorker(PairOptions(backend="scripted", context="x"), events.put, log_path=log)  # type: ignore[arg-type]
+    worker.start()
+    while not isinstance(event := events.get(timeout=20), Failed):
+        pass
+    worker.close()
+    assert event.fatal
+    assert event.message.startswith("The decode worker failed: TypeError")
+    [path] = (home / "log" / "crashes").iterdir()
+    assert str(path) in event.fix and str(log) in event.fix
+    assert "TypeError" in path.read_text() and str(home) not in path.read_text()
