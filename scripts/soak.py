@@ -50,6 +50,7 @@ def soak(turns: int, seed: int) -> Outcome:
     fresh_pair = open_pair(PairOptions(backend="scripted", context=CONTEXT))
     session = Session(pair)
     messages: list[Message] = []
+    say: Say | None = None
     stopped = edits = base = 0
     try:
         for turn in range(turns):
@@ -62,8 +63,10 @@ def soak(turns: int, seed: int) -> Outcome:
             stopped += was_stopped
             messages = [*say.messages, Message("assistant", pair.codec.decode(ids), tuple(ids))]
             if turn + 1 == max(turns // WARM, 1):
-                base = _held()
-        return Outcome(turns, stopped, edits, _held() / base - 1)
+                messages, say, ids = [], None, []  # nothing of the chat counts
+                base = _held(session, Session(fresh_pair))
+        messages, say, ids = [], None, []
+        return Outcome(turns, stopped, edits, _held(session, Session(fresh_pair)) / base - 1)
     finally:
         pair.close()
         fresh_pair.close()
@@ -117,8 +120,13 @@ def _plain(pair: Pair, say: Say) -> list[int]:
     return [token.id for event in events if isinstance(event, Round) for token in event.tokens]
 
 
-def _held() -> int:
-    """Blocks of memory that Python holds."""
+def _held(*sessions: Session) -> int:
+    """Blocks of memory that Python holds after a chat that is always the same, so that the caches of tables hold the
+    same rows."""
+    for seed in range(6):
+        for session in sessions:
+            for _ in session.reply(Say((Message("user", "The same"),), Controls(3, Sampling(0.8, seed=seed)), 80)):
+                pass
     gc.collect()
     return sys.getallocatedblocks()
 

@@ -26,7 +26,7 @@ def script() -> ModuleType:
 def test_a_short_soak() -> None:
     outcome = script().soak(14, 5)
     assert outcome.stopped and outcome.edits
-    assert outcome.growth < 0.5  # of so few turns: the caches of tokens still fill
+    assert abs(outcome.growth) < 0.05  # of so few turns: the caches of tokens still fill
 
 
 def test_a_soak_sees_caches_that_are_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
