@@ -64,7 +64,7 @@ class TestTheRealPair:
         assert (target.num_heads, target.num_kv_heads, target.intermediate_size) == (9, 3, 1536)
         assert (target.rope, target.rms_eps, target.tie_embeddings) == (Rope(theta=100000.0), 1e-05, True)
         assert manifest.quantization == Quantization(32, 4, (("model.embed_tokens", 32, 8),))
-        assert (draft.taps, draft.draft_vocab_size, draft.own_embedding) == ((2, 15, 27), 12288, False)
+        assert (draft.taps, draft.draft_vocab_size, draft.own_embedding) == ((2, 15, 27), 8192, False)
         assert (manifest.stop_ids, manifest.bos_id, manifest.template) == ((2, 0), -1, "model")
         assert (manifest.default_chain, manifest.max_chain, manifest.max_seq_len) == (2, 8, 8192)
 
