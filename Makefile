@@ -16,7 +16,8 @@ chat: setup
 	@$(BIN)/eagle3chat $(ARGS)
 
 test: lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --ignore=tests/ui/test_pty.py --ignore=tests/reliability
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/ui/test_pty.py tests/reliability
 
 lint: setup
 	$(BIN)/ruff check .
