@@ -81,9 +81,7 @@ def wide_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, di
 
 def test_a_type_without_a_form_is_refused_or_measured(tmp_path: Path, wide_file: tuple[Path, dict[str, Array]]) -> None:
     path, values = wide_file
-    with pytest.raises(
-        CheckpointError, match=r"self_attn\.q_proj and 3 more .*: the type Q6_K has no affine form"
-    ):
+    with pytest.raises(CheckpointError, match=r"self_attn\.q_proj and 3 more .*: the type Q6_K has no affine form"):
         export_bundle(path, None, tmp_path / "out")
     source = open_target(path)
     up = next(t for t in source.tensors if t.name == "model.layers.1.mlp.up_proj.weight")
