@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from statistics import median
 
 SAMPLES = 9  # of the cost of a length: their median counts
 MEMORY = 0.98  # weight of what was known of a place when a new judgement comes
@@ -43,6 +42,7 @@ class Chain:
     def __init__(self, longest: int) -> None:
         self._longest = longest
         self._costs: dict[int, deque[float]] = {}
+        self._medians: dict[int, float] = {}
         self._kept = [0.0] * longest
         self._judged = [0.0] * longest
         self._opening = [min(length, longest) for length in OPENING] if longest else []
@@ -51,6 +51,7 @@ class Chain:
         self._rest = REST
         self._asleep = 0  # rounds since the draft was asked
         self._probing = False
+        self._why = "measuring"  # of the best length; made when it is chosen, since a round lasts milliseconds
 
     @property
     def best(self) -> int:
@@ -74,15 +75,15 @@ class Chain:
 
     def cost(self, chain: int) -> float:
         """Seconds of a round: the median of its last ones, or a line through the nearest lengths that are known."""
-        if own := self._costs.get(chain):
-            return median(own)
-        known = sorted(self._costs, key=lambda length: (abs(length - chain), length))
+        if (own := self._medians.get(chain)) is not None:
+            return own
+        known = sorted(self._medians, key=lambda length: (abs(length - chain), length))
         if not known:
             return 1.0 + GROWTH * chain
-        at = median(self._costs[known[0]])
+        at = self._medians[known[0]]
         if len(known) == 1:
             return at * (1.0 + GROWTH * chain) / (1.0 + GROWTH * known[0])
-        slope = (median(self._costs[known[1]]) - at) / (known[1] - known[0])
+        slope = (self._medians[known[1]] - at) / (known[1] - known[0])
         return max(at * 0.5, at + max(slope, 0.0) * (chain - known[0]))
 
     def rate(self, chain: int) -> float:
@@ -100,11 +101,11 @@ class Chain:
             if self._asleep >= self._rest:
                 self._probing = True
                 return Plan(1, "asking the draft again")
-            return Plan(0, self._reason())
+            return Plan(0, self._why)
         if self._round % PROBE == PROBE - 1:
             self._probing = True
             return Plan(self._neighbour(), "looking at a neighbour")
-        return Plan(self._best, self._reason())
+        return Plan(self._best, self._why)
 
     def _neighbour(self) -> int:
         """One longer, one shorter and none in turns, inside the limits."""
@@ -130,7 +131,9 @@ class Chain:
             judged: Accepted and rejected ones; the others were not reached.
             seconds: Of the whole round.
         """
-        self._costs.setdefault(drafted, deque(maxlen=SAMPLES)).append(seconds)
+        costs = self._costs.setdefault(drafted, deque(maxlen=SAMPLES))
+        costs.append(seconds)
+        self._medians[drafted] = sorted(costs)[len(costs) // 2]
         for place in range(judged):
             self._kept[place] = MEMORY * self._kept[place] + (place < accepted)
             self._judged[place] = MEMORY * self._judged[place] + 1.0
@@ -155,8 +158,10 @@ class Chain:
         self._decide()
 
     def _decide(self) -> None:
-        best = max(range(self._longest + 1), key=self.rate)
-        if self.rate(best) > MARGIN * self.rate(self._best):
+        rates = [self.rate(chain) for chain in range(self._longest + 1)]
+        best = max(range(self._longest + 1), key=rates.__getitem__)
+        if rates[best] > MARGIN * rates[self._best]:
             self._best = best
             self._asleep = 0
             self._rest = REST
+        self._why = self._reason()
