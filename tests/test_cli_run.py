@@ -162,14 +162,14 @@ class Interrupting(io.StringIO):
 def test_an_interrupt_keeps_what_there_is_and_reports(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = Interrupting()
+    out, before = Interrupting(), signal.getsignal(signal.SIGINT)
     monkeypatch.setattr("sys.stdout", out)
     assert main([*SCRIPTED, "--max-new-tokens", "100"]) == 130
     figures = json.loads(capsys.readouterr().err.splitlines()[-1])
     assert figures["finish_reason"] == "cancelled"
     assert 0 < figures["generated_tokens"] < 20
     assert out.getvalue().endswith("\n")
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_reader_that_has_gone_ends_it_quietly() -> None:
