@@ -193,11 +193,12 @@ class _Child:
     def _read(self) -> None:
         told = False
         try:
-            while not told and not self._retired and (event := self._receive()) is not None:
-                told = isinstance(event, Failed) and event.fatal
-                self.alive = self.alive and not told
-                if not self._retired:
-                    self._on_event(event)
+            while not told and not self._retired and (events := self._receive()) is not None:
+                for event in events:
+                    told = isinstance(event, Failed) and event.fatal
+                    self.alive = self.alive and not told
+                    if not self._retired:
+                        self._on_event(event)
         finally:
             code = self._bury()
         if not told and not self._retired:
@@ -205,18 +206,19 @@ class _Child:
             fix = f"Restart it; the chat is kept. {help}Its log is {self._log_path}."
             self._on_event(Failed(what, fix, fatal=True))
 
-    def _receive(self) -> Event | None:
-        """The next event; None when the child is gone, perhaps in the middle of one, or was ended."""
+    def _receive(self) -> tuple[Event, ...] | None:
+        """The next events; None when the child is gone, perhaps in the middle of one, or was ended."""
         try:
             while not self._pipe.poll(TICK_SECONDS):
                 if self._watchdog.waited(TICK_SECONDS):
                     self._end_hung()
                     return None
-            event: Event = self._pipe.recv()
+            events: tuple[Event, ...] = self._pipe.recv()
         except (EOFError, OSError, pickle.UnpicklingError):
             return None
-        self._watchdog.heard(event)
-        return event
+        for event in events:
+            self._watchdog.heard(event)
+        return events
 
     def _end_hung(self) -> None:
         """Let the child write where it stands, if it can, and end it."""

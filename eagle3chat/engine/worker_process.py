@@ -27,10 +27,11 @@ from typing import NoReturn
 from eagle3chat.engine.bundle_stamp import Decoder, Guarded, Stamp
 from eagle3chat.engine.crash import write_report
 from eagle3chat.engine.errors import Eagle3Error, SettingError
-from eagle3chat.engine.events import Event, Failed, Info, Loading, Ready
+from eagle3chat.engine.events import Event, Failed, Info, Loading, Ready, Round
 from eagle3chat.engine.requests import Adjust, Cancel, Close, Controls, PairOptions, Say
 
 LOADING_SECONDS = 0.05  # at least, between two Loading events of one stage
+GATHER_SECONDS = 0.03  # between two sendings of rounds
 log = logging.getLogger("eagle3chat.worker")
 
 Progress = Callable[[str, float | None], None]
@@ -82,14 +83,25 @@ def leave() -> NoReturn:
 
 
 class Sender:
-    """Events to the parent. Ends the process when nobody listens any more."""
+    """Events to the parent, in tuples. Ends the process when nobody listens any more.
+
+    Rounds of a few milliseconds go together: each sending costs both processes time that the next round needs. A
+    round waits for the next one at most, and only while the last sending is less than GATHER_SECONDS ago.
+    """
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
+        self._waiting: list[Event] = []
+        self._sent = time.monotonic()
 
     def __call__(self, event: Event) -> None:
+        self._waiting.append(event)
+        now = time.monotonic()
+        if isinstance(event, Round) and now - self._sent < GATHER_SECONDS:
+            return
+        together, self._waiting, self._sent = tuple(self._waiting), [], now
         try:
-            self._pipe.send_bytes(pickle.dumps(event, pickle.HIGHEST_PROTOCOL))
+            self._pipe.send_bytes(pickle.dumps(together, pickle.HIGHEST_PROTOCOL))
         except OSError:
             leave()
 

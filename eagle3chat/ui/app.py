@@ -41,8 +41,10 @@ from eagle3chat.ui.turns import Turns
 from eagle3chat.ui.widgets.prompt import PromptArea
 from eagle3chat.ui.widgets.stage import Stage
 
-FEW_CORES = 4
-FLUSH_SECONDS = 0.2 if (os.cpu_count() or 1) <= FEW_CORES else 0.1  # between two drawings of a reply
+CORES = os.cpu_count() or 1
+FLUSH_SECONDS = (
+    0.33 if CORES <= 2 else 0.2 if CORES <= 4 else 0.1
+)  # between drawings: they take cores from the decoding
 ARM_SECONDS = 3.0  # in which a second ctrl+c leaves
 MARKS = ("full", "subtle", "off")
 
