@@ -37,7 +37,7 @@ class Terminal:
         self.screen = pyte.Screen(size[1], size[0])
         self._stream = pyte.ByteStream(self.screen)
 
-    def until(self, text: str, seconds: float = 15.0) -> None:
+    def until(self, text: str, seconds: float = 45.0) -> None:
         """Wait until the screen shows something."""
         end = time.monotonic() + seconds
         while not any(text in line for line in self.screen.display):
@@ -60,7 +60,7 @@ class Terminal:
     def send(self, keys: bytes) -> None:
         os.write(self.fd, keys)
 
-    def end(self, seconds: float = 10.0) -> int:
+    def end(self, seconds: float = 30.0) -> int:
         """The exit code, within a limit of time."""
         end = time.monotonic() + seconds
         while self.read(0.1):
