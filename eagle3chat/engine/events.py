@@ -47,6 +47,7 @@ class Info:
     fixed_chain: str = ""  # why the chain cannot be set, though there may be one; empty: it can
     adjusts: bool = True  # new controls act at the next round; otherwise at the next reply
     unknown: tuple[str, ...] = ()  # fields above whose value stands for "not known"
+    pass_bytes: int = 0  # of weights that the target reads in a pass; 0: not known, or it depends on the tokens
 
 
 @dataclass(frozen=True, slots=True)

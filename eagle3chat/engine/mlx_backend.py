@@ -116,6 +116,11 @@ class MlxBackend:
         """Bytes of weights and caches."""
         return sum(part.nbytes for part in (self._target, self._head) if part is not None)
 
+    @property
+    def pass_bytes(self) -> int:
+        """Bytes of weights that the target reads in a pass; 0: not known."""
+        return 0 if self._target is None else self._target.pass_bytes
+
     def close(self) -> None:
         """Drop weights and caches. Calling it again does nothing."""
         if self._target is None:

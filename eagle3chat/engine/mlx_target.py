@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 
@@ -136,6 +137,19 @@ class MlxTarget:
         """Bytes of weights and caches."""
         return self._weights + sum(array.nbytes for array in self.cache_arrays())
 
+    @property
+    def pass_bytes(self) -> int:
+        """Bytes of the matrices that a pass of few rows reads, each once; 0: experts are chosen by the rows.
+
+        Not among them are the rows of embedding tables, the norms' vectors and the caches.
+        """
+        if self._config.experts is not None:
+            return 0
+        tables = [module for _, module in self._model.named_modules() if hasattr(module, "as_linear")]
+        if self._config.tie_embeddings:  # the table of the tokens is the head
+            tables = [table for table in tables if table.weight.shape[0] != self.vocab_size]
+        return _matrices(self._model) - sum(map(_matrices, tables))
+
     def cache_arrays(self) -> list[mx.array]:
         """What must be evaluated for the caches to hold values instead of a graph."""
         return [array for _, array in tree_flatten([cache.state for cache in self._caches]) if _is_array(array)]
@@ -187,6 +201,11 @@ class MlxTarget:
     def head(self, x: mx.array) -> mx.array:
         """The target's head on a normed stream [M, Ht]: [M, V], without a soft cap; for drafts without a head."""
         return self._head(x)
+
+
+def _matrices(module: nn.Module) -> int:
+    """Bytes of a module's weights that are not vectors."""
+    return sum(weight.nbytes for _, weight in tree_flatten(module.parameters()) if weight.ndim > 1)
 
 
 def _ours(cache: Any) -> bool:

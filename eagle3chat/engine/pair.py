@@ -135,6 +135,7 @@ def _open_bundle_pair(options: PairOptions, report: Progress, first: Say | None)
         stops=stop_texts(stops, codec),
         load_seconds=0.0,
         memory_bytes=opened.memory_bytes,
+        pass_bytes=opened.pass_bytes,
     )
     return Pair(backend, codec, template, stops, bos_id, info)
 
@@ -155,6 +156,7 @@ class _Opened:
     device: str
     dtype: str
     memory_bytes: int
+    pass_bytes: int
     unavailable: str  # why there is no speculation; empty: there is
 
 
@@ -180,7 +182,9 @@ def _open_backend(options: PairOptions, bundle: Bundle, report: Progress) -> _Op
         if library not in ("torch", "mlx", "mlx_lm"):
             raise
         raise BackendError(f"{library} is not installed.", f"Run: pip install 'eagle3chat[{name}]'") from error
-    return _Opened(backend, name, backend.device, backend.dtype, backend.memory_bytes, unavailable)
+    return _Opened(
+        backend, name, backend.device, backend.dtype, backend.memory_bytes, backend.pass_bytes, unavailable
+    )
 
 
 def _auto(options: PairOptions) -> str:

@@ -81,6 +81,17 @@ class Target:
         )
         return layers + inputs + self.head.nbytes + (0 if shared else self.embed.nbytes) + self.cache.nbytes
 
+    @property
+    def pass_bytes(self) -> int:
+        """Bytes of the matrices that a pass of few rows reads, each once; 0: experts are chosen by the rows.
+
+        Not among them are the rows of embedding tables, the norms' vectors and the cache.
+        """
+        if self.config.experts is not None:
+            return 0
+        inputs = 0 if self.inputs is None else self.inputs.projection.nbytes
+        return sum(layer.nbytes for layer in self.layers) + inputs + self.head.nbytes
+
     def __call__(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
         """One pass over tokens [M] at the positions after the cache's rows. Writes the cache, does not count its rows.
 
