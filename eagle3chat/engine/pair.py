@@ -182,9 +182,7 @@ def _open_backend(options: PairOptions, bundle: Bundle, report: Progress) -> _Op
         if library not in ("torch", "mlx", "mlx_lm"):
             raise
         raise BackendError(f"{library} is not installed.", f"Run: pip install 'eagle3chat[{name}]'") from error
-    return _Opened(
-        backend, name, backend.device, backend.dtype, backend.memory_bytes, backend.pass_bytes, unavailable
-    )
+    return _Opened(backend, name, backend.device, backend.dtype, backend.memory_bytes, backend.pass_bytes, unavailable)
 
 
 def _auto(options: PairOptions) -> str:
