@@ -4,6 +4,7 @@
     tau          emitted tokens / rounds
     acceptance   conditional: accepted / judged at each place of the chain
     speed-up     tok/s against chain 0: the median of the prompts' ratios, and the ratio of the totals
+    shares       of decode seconds: the draft's passes, the target's passes with judging, and the host: all that is left
     same text    runs whose token ids equal those of chain 0 on the same prompt
 
 Pure functions of runs. Knows no engine and prints nothing.
@@ -13,10 +14,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eagle3chat.bench import Run
+from eagle3chat.bench_rows import Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,20 @@ class ChainSummary:
     rounds: int
     tokens_per_second: float
     median_tokens_per_second: float
-    round_ms: float
+    round_ms: float  # decode seconds / rounds: what comes between rounds counts
+    rounds_ms: Spread  # of the rounds alone
     draft_ms: float | None  # a round; None: not timed apart
     verify_ms: float | None
+    draft_share: float | None  # of decode seconds; None: not timed apart
+    verify_share: float | None
+    host_share: float | None
     tau: float
     acceptance: tuple[float | None, ...]  # conditional
     speedup_median: float | None  # None: chain 0 was not run
     speedup_total: float | None
+    speedups: Spread | None  # over prompts
     speedup_lowest: float | None  # of any prompt
+    slower: tuple[tuple[str, float], ...]  # prompts with a speed-up below 1, the lowest first; else the lowest one
     same: int | None
     differences: tuple[Difference, ...]
 
@@ -79,7 +87,10 @@ def _summary(runs: Sequence[Run], chain: int, *, greedy: bool) -> ChainSummary:
         if (other := plain.get((run.case.id, run.repeat))) is not None
         and (index := first_difference(other.token_ids, run.token_ids)) is not None
     )
-    ratios = [speeds[k] / plain_speeds[k] for k in speeds] if plain else []
+    by_case = {case: speeds[case] / plain_speeds[case] for case in speeds} if plain else {}
+    ratios = list(by_case.values())
+    draft_ms, verify_ms = _measured(own, "draft", rounds), _measured(own, "verify", rounds)
+    shares = [None if ms is None else ms * rounds / seconds / 1e3 for ms in (draft_ms, verify_ms)]
     return ChainSummary(
         chain=chain,
         runs=len(own),
@@ -89,16 +100,27 @@ def _summary(runs: Sequence[Run], chain: int, *, greedy: bool) -> ChainSummary:
         tokens_per_second=tokens / seconds,
         median_tokens_per_second=statistics.median(speeds.values()),
         round_ms=seconds * 1e3 / rounds,
-        draft_ms=_measured(own, "draft", rounds),
-        verify_ms=_measured(own, "verify", rounds),
+        rounds_ms=Spread.of(r.seconds * 1e3 for run in own for r in run.rounds),
+        draft_ms=draft_ms,
+        verify_ms=verify_ms,
+        draft_share=shares[0],
+        verify_share=shares[1],
+        host_share=None if shares[0] is None or shares[1] is None else 1.0 - shares[0] - shares[1],
         tau=_tau(own),
         acceptance=_acceptance(own),
         speedup_median=statistics.median(ratios) if ratios else None,
         speedup_total=tokens / seconds / (_tokens(plain.values()) / _seconds(plain.values())) if plain else None,
+        speedups=Spread.of(ratios) if ratios else None,
         speedup_lowest=min(ratios, default=None),
+        slower=_slower(by_case),
         same=len(own) - len(differences) if plain else None,
         differences=differences,
     )
+
+
+def _slower(ratios: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    ordered = sorted(ratios.items(), key=lambda item: item[1])
+    return tuple(item for place, item in enumerate(ordered) if item[1] < 1.0 or place == 0)
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:

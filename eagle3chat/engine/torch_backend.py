@@ -120,6 +120,11 @@ class TorchBackend:
         return self._dtype
 
     @property
+    def threads(self) -> int:
+        """That compute on a CPU: torch's and the compiled kernels'."""
+        return self._threads
+
+    @property
     def memory_bytes(self) -> int:
         """Bytes of weights and caches."""
         return sum(part.nbytes for part in (self._target, self._head) if part is not None)
