@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from eagle3chat import __version__
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.session_arguments import add_config, add_replay, add_transcripts
+from eagle3chat.theme_names import THEMES
 from eagle3chat.train_arguments import add_eval, add_train
 
 
@@ -78,7 +79,8 @@ def _add_chat(parser: Parser) -> None:
     group.add_argument("-c", "--continue", dest="resume", action="store_const", const="last", help="resume the last")
     group.add_argument("--private", "--no-transcript", dest="no_transcript", action="store_true", help="save nothing")
     group.add_argument("--accessible", action="store_true", help="no screen: lines that are only ever added")
-    group.add_argument("--theme", choices=("auto", "dark", "light"), help="colours of the screen")
+    group.add_argument("--theme", choices=THEMES, metavar="NAME", help=f"colours: {', '.join(THEMES)}")
+    group.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
     group.add_argument("--marks", choices=("full", "subtle", "off"), help="how the reply shows the kinds of token")
 
 

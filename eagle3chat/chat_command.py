@@ -35,9 +35,7 @@ def chat(args: argparse.Namespace) -> int:
         Eagle3Error: Anything that the person can mend.
     """
     if not at_terminal():
-        raise SettingError(
-            "The chat needs a terminal for its input and its output.", "In pipes and scripts use: eagle3chat run"
-        )
+        return _in_a_pipe(args)
     wishes = read_wishes(args, temperature=TEMPERATURE)
     transcript: Transcript | None = None
     conversation: Conversation | None = None
@@ -65,8 +63,31 @@ def chat(args: argparse.Namespace) -> int:
     }
     if flag(args, "accessible"):
         return run_plain(wishes.options, **given)
-    theme, marks = flag(args, "theme") or wishes.settings.theme, flag(args, "marks") or wishes.settings.marks
-    return run_chat(wishes.options, **given, theme=theme, marks=marks, keys=dict(wishes.settings.keys))
+    settings = wishes.settings
+    return run_chat(
+        wishes.options,
+        **given,
+        theme=flag(args, "theme") or settings.theme,
+        marks=flag(args, "marks") or settings.marks,
+        mouse=not flag(args, "no_mouse") and settings.mouse is not False,
+        keys=dict(settings.keys),
+    )
+
+
+def _in_a_pipe(args: argparse.Namespace) -> int:
+    """What is piped in is one prompt; the exit code of its `run`.
+
+    Raises:
+        Eagle3Error: There is nobody to chat with, or `run` fails.
+    """
+    if sys.stdin.isatty() or flag(args, "resume"):
+        raise SettingError(
+            "The chat needs a terminal for its input and its output.", "In pipes and scripts use: eagle3chat run"
+        )
+    from eagle3chat.run_command import run
+
+    print("eagle3chat: no terminal to chat in: one prompt is read, as by eagle3chat run", file=sys.stderr)
+    return run(args)
 
 
 def at_terminal() -> bool:

@@ -1,8 +1,10 @@
-"""The flags of the commands for saved conversations and for the settings file. Imports nothing."""
+"""The flags of the commands for saved conversations and for the settings file. Imports names alone."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from eagle3chat.theme_names import THEMES
 
 ACTIONS = (
     ("list", "the saved conversations"),
@@ -43,7 +45,7 @@ def add_replay(parser: Any) -> None:
     """The flags of `replay`."""
     parser.add_argument("id", metavar="ID|FILE", help='a saved conversation, or "last"')
     parser.add_argument("--speed", type=float, metavar="X", default=1.0, help="times as fast as it was (default: 1)")
-    parser.add_argument("--theme", choices=("auto", "dark", "light"), help="colours of the screen")
+    parser.add_argument("--theme", choices=THEMES, metavar="NAME", help="colours: those of the chat")
     parser.add_argument("--marks", choices=("full", "subtle", "off"), help="how the reply shows the kinds of token")
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.requests import Controls
 from eagle3chat.engine.sampling import Sampling
+from eagle3chat.theme_names import THEMES
 
-THEMES = ("auto", "dark", "light")  # auto: by the terminal's background
 MARKS = ("full", "subtle", "off")  # how loud the kinds of token are marked in the reply
 _DTYPES = ("auto", "float32", "bfloat16", "int4")
 _BACKENDS = ("auto", "torch", "mlx", "scripted")
@@ -46,6 +46,7 @@ class Settings:
     template: str | None = None
     system: str | None = None  # the system message of new conversations
     keys: tuple[tuple[str, str], ...] = ()  # of the screen: id of a binding and its keys, from the table [keys]
+    mouse: bool | None = None  # the screen takes it, so that a terminal's own selection needs shift
     api_key: str | None = field(default=None, repr=False)  # of a server; never shown
 
 
@@ -128,6 +129,8 @@ def _typed(key: str, value: object, where: Path) -> object:
     elif key == "chain":
         fits = value == "auto" or (isinstance(value, int) and not isinstance(value, bool))
         wanted = 'a whole number or "auto"'
+    elif key == "mouse":
+        fits, wanted = isinstance(value, bool), "true or false"
     elif key in _FLOATS:
         fits, wanted = isinstance(value, int | float) and not isinstance(value, bool), "a number"
     elif key in _CHOICES:

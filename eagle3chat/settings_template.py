@@ -55,8 +55,9 @@ SECTIONS = (
     (
         "The screen",
         (
-            Key("theme", '"auto"', "auto (by the terminal's background), dark, light"),
+            Key("theme", '"auto"', "auto (by the terminal's background and colours), dark, light, or a name of /theme"),
             Key("marks", '"full"', "how a reply shows the kinds of token: full, subtle, off"),
+            Key("mouse", "true", "false leaves the mouse to the terminal, for its own selection"),
         ),
     ),
 )

@@ -180,6 +180,11 @@ class Transcript:
         self._append({"type": "change", "kind": "back", "value": keep, "at": _now()})
         self._reply, self._written = [], 0
 
+    def undo(self) -> None:
+        """What the last `back` took away is there again, in the place of what came after it."""
+        self._append({"type": "change", "kind": "undo", "value": 0, "at": _now()})
+        self._reply, self._written = [], 0
+
     def choose(self, place: int) -> None:
         """Of the replies to the last message the one at `place` (from 0) counts."""
         self._append({"type": "change", "kind": "choose", "value": place, "at": _now()})

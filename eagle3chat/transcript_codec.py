@@ -96,9 +96,10 @@ class Change:
 
     "back": the first `value` messages of the user stay with their replies, and nothing after them.
     "choose": of the replies to the last message the one at place `value` (from 0) counts.
+    "undo": the conversation is again what it was before the last "back" that was not undone; `value` says nothing.
     """
 
-    kind: Literal["back", "choose"]
+    kind: Literal["back", "choose", "undo"]
     value: int
     at: str = ""
 

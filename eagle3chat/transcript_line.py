@@ -37,6 +37,7 @@ class Exchange:
 def exchanges(conversation: Conversation) -> list[Exchange]:
     """The exchanges that count at the end of a conversation; the last one may have no reply."""
     found: list[Exchange] = []
+    before: list[list[Exchange]] = []  # each "back"
     for turn in conversation.turns:
         match turn:
             case Said(role="user", text=text):
@@ -46,7 +47,10 @@ def exchanges(conversation: Conversation) -> list[Exchange]:
             case Reply() if found:
                 found[-1].add(turn)
             case Change(kind="back", value=keep):
+                before.append(list(found))
                 del found[max(0, keep) :]
+            case Change(kind="undo") if before:
+                found = before.pop()
             case Change(kind="choose", value=place) if found and 0 <= place < len(found[-1].replies):
                 found[-1].chosen = place
     return found

@@ -122,7 +122,11 @@ def shown(conversation: Conversation) -> Iterator[str]:
         yield f"# {conversation.skipped} damaged lines of the file were left out"
 
 
-_CHANGES = {"back": "taken back to message {0}", "choose": "reply {1} to the message before counts"}
+_CHANGES = {
+    "back": "taken back to message {0}",
+    "choose": "reply {1} to the message before counts",
+    "undo": "that was undone",
+}
 
 
 def _ending(reply: Reply) -> str:

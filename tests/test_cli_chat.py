@@ -63,6 +63,7 @@ def test_flags_reach_the_screen(screen: Screen) -> None:
         "conversation": None,
         "theme": "light",
         "marks": "off",
+        "mouse": True,
         "keys": {},
         "worker_factory": DecodeWorker,
     }

@@ -12,6 +12,7 @@ from textual.app import App, SuspendNotSupported, SystemCommand
 from textual.screen import Screen
 
 from eagle3chat.engine.errors import Eagle3Error, SettingError
+from eagle3chat.ui.bindings import respelled
 from eagle3chat.ui.chat import Chat
 from eagle3chat.ui.clipboard import copy
 from eagle3chat.ui.commands import COMMANDS, checked_chain, with_auto
@@ -250,8 +251,8 @@ class PaletteActions(Parts):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         for command in COMMANDS:
             title = f"/{command.name} {command.argument}".rstrip()
-            yield SystemCommand(title, command.help, partial(self._pick, command.name, command.argument))
-        yield SystemCommand("Theme", "Colours of the screen", self.action_change_theme)
+            key = f"{respelled(command.key, self.stage.keys.keymap)}: " if command.key else ""
+            yield SystemCommand(title, key + command.help, partial(self._pick, command.name, command.argument))
 
     def _pick(self, name: str, argument: str) -> None:
         """A command from the palette: run it, or write it into the prompt where it needs a value."""

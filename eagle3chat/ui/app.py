@@ -7,6 +7,7 @@ and where that has few cores every frame costs tokens.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Mapping
 from typing import ClassVar
@@ -22,20 +23,20 @@ from eagle3chat.engine.requests import Controls, PairOptions
 from eagle3chat.engine.worker import DecodeWorker
 from eagle3chat.transcript import Transcript
 from eagle3chat.transcript_codec import Conversation as Past
-from eagle3chat.ui.actions import ControlActions, PaletteActions, SightActions, TurnActions
+from eagle3chat.ui.actions import PaletteActions
 from eagle3chat.ui.attach import attached
 from eagle3chat.ui.bindings import CHAT_KEYS, CHAT_ONLY, checked_keys
 from eagle3chat.ui.chat import Chat
-from eagle3chat.ui.commands import Call, changed, is_command, parse
+from eagle3chat.ui.command_actions import CommandActions
+from eagle3chat.ui.commands import is_command, parse
 from eagle3chat.ui.glyphs import pick_glyphs
 from eagle3chat.ui.history import History
 from eagle3chat.ui.host import Host
 from eagle3chat.ui.input import safe_driver
 from eagle3chat.ui.link import Link, WorkerFactory
-from eagle3chat.ui.messages import Submitted, Woken
+from eagle3chat.ui.messages import BackgroundTold, CopyWanted, Submitted, Woken
 from eagle3chat.ui.record import Record
 from eagle3chat.ui.screens.help import Help
-from eagle3chat.ui.session_actions import SessionActions
 from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
 from eagle3chat.ui.turns import Turns
 from eagle3chat.ui.widgets.prompt import PromptArea
@@ -49,7 +50,7 @@ ARM_SECONDS = 3.0  # in which a second ctrl+c leaves
 MARKS = ("full", "subtle", "off")
 
 
-class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, PaletteActions, App[int]):
+class ChatApp(CommandActions, PaletteActions, App[int]):
     """The terminal chat.
 
     Args:
@@ -96,10 +97,12 @@ class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, Palette
         worker_factory: WorkerFactory = DecodeWorker,
     ) -> None:
         super().__init__(driver_class=safe_driver(), ansi_color=True if "NO_COLOR" in os.environ else None)
-        self._wanted_theme = pick_theme(theme, os.environ, no_color=self.no_color)
+        self._wanted_theme = theme
+        pick_theme(theme, os.environ, no_color=self.no_color)  # refused before the terminal is taken
         if marks not in MARKS:
             raise SettingError(f"Marks cannot be {marks!r}.", f"Use {', '.join(MARKS)}.")
         self._marks = marks
+        self._suited = ""  # the theme that was picked for the terminal
         self._flush_seconds = flush_seconds
         self._timer: Timer | None = None
         self._armed_at = -ARM_SECONDS  # when ctrl+c last offered to leave
@@ -146,7 +149,7 @@ class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, Palette
     async def on_mount(self) -> None:
         self.register_theme(DARK)
         self.register_theme(LIGHT)
-        self.theme = self._wanted_theme
+        self._theme_that_suits(None)
         self._show_marks()
         self._home = asyncio.get_running_loop()
         if self._left_with:
@@ -156,7 +159,21 @@ class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, Palette
             await self.stage.conversation.add_past(self.chat.exchanges)
         self._timer = self.set_interval(self._flush_seconds, self._wake, pause=True)
         self.stage.prompt.area.focus()
+        self.stage.prompt.area.cursor_blink = self.animation_level != "none"
         self.run_worker(self.link.start(), group="worker", name="start")
+
+    def _theme_that_suits(self, light: bool | None) -> None:
+        """The wanted theme, or one for the terminal, unless a person chose another meanwhile."""
+        if light is None or (self._wanted_theme == "auto" and self.theme == self._suited):
+            few = not self.is_headless and self.console.color_system in (None, "standard")
+            found = pick_theme(self._wanted_theme, os.environ, no_color=self.no_color, light=light, few=few)
+            self.theme = self._suited = found
+
+    def on_background_told(self, message: BackgroundTold) -> None:
+        self._theme_that_suits(message.light)
+
+    async def on_copy_wanted(self, message: CopyWanted) -> None:
+        await self.put_away(message.name, message.text)
 
     def _wake(self) -> None:
         """Have the events fetched; on any thread."""
@@ -177,59 +194,12 @@ class ChatApp(ControlActions, SightActions, TurnActions, SessionActions, Palette
         self.stage.keys.tell("")
         try:
             if is_command(text):
-                await self._run(parse(text))
+                await self.perform(parse(text))
             else:
                 await self.turns.say(attached(message.text))
         except Eagle3Error as error:
             self.complain(error)
             self.stage.prompt.give_back(message.text)  # to mend it
-
-    async def _run(self, call: Call) -> None:
-        """Do what a slash command says.
-
-        Raises:
-            SettingError: Its argument is not possible.
-        """
-        name, argument = call.command.name, call.argument
-        controls = changed(self.chat.controls, name, argument, self.chat.info)
-        if controls is not None:
-            self.chat.keep_seed |= name == "seed"
-            return self.host.set_controls(controls)
-        match name:
-            case "system":
-                self.host.set_system(argument)
-                self.stage.keys.tell("The system message holds from the next message on.")
-            case "new":
-                self.turns.leave()
-                await self.host.renew()
-            case "again":
-                await self.turns.again()
-            case "continue":
-                await self.turns.go_on()
-            case "alternative":
-                await self.turns.choose(argument)
-            case "edit":
-                self.turns.edit(argument)
-            case "delete":
-                await self.turns.delete()
-            case "copy":
-                await self.action_copy(argument)
-            case "race":
-                await self.race(argument)
-            case "trace":
-                self.trace(argument)
-            case "find":
-                await self.find(argument)
-            case "slow":
-                self.slow(argument)
-            case "sessions":
-                self.sessions(argument)
-            case "title":
-                self.name_session(argument)
-            case "models" if argument:
-                await self.open_model(argument)
-            case _:
-                await self.run_action(name)  # the other ones are keys as well
 
     # Keys
 

@@ -36,7 +36,7 @@ CHAT_KEYS = (
 )
 
 _KEY = re.compile(r"\bF\d+\b|\b(?:ctrl|alt|shift)\+\w+|\bEsc\b|\bPg(?:Up|Dn)\b")
-PROMPT_IDS = ("prompt.send", "prompt.line", "prompt.complete")
+PROMPT_KEYS = {"prompt.send": "enter", "prompt.line": "shift+enter,ctrl+j", "prompt.complete": "tab"}
 CHAT_ONLY = frozenset(binding.action.partition("(")[0] for binding in CHAT_KEYS) - {"quit"}
 """Actions that another screen above the chat takes the keys from."""
 
@@ -47,20 +47,22 @@ def checked_keys(keys: Mapping[str, str]) -> dict[str, str]:
     Raises:
         SettingError: An id is not known, has no key, or has one that does something else already.
     """
-    known = [binding.id for binding in CHAT_KEYS if binding.id] + list(PROMPT_IDS)
+    usual = {binding.id: binding.key for binding in CHAT_KEYS if binding.id} | PROMPT_KEYS
     for id, key in keys.items():
-        if id not in known:
-            raise SettingError(f"There is no key with the id {id!r}.", f"Known ids: {', '.join(known)}.")
+        if id not in usual:
+            raise SettingError(f"There is no key with the id {id!r}.", f"Known ids: {', '.join(usual)}.")
         if not key.strip():
             raise SettingError(f"The id {id} has no key.", 'Write for example: chat.copy = "ctrl+y"')
     mapped = {id: ",".join(part.strip() for part in key.split(",")) for id, key in keys.items()}
     taken: dict[str, str] = {}
-    for binding in CHAT_KEYS:
-        for key in mapped.get(binding.id or "", binding.key).split(","):
+    for id, keys_of in usual.items():
+        for key in mapped.get(id, keys_of).split(","):
+            if len(key) == 1 or key == "space":
+                raise SettingError(f"The key {key} of {id} is one to write with.", f"Write for example: ctrl+{key[:1]}")
             if key in taken:
-                fix = f"Give {taken[key]} or {binding.id} another one."
-                raise SettingError(f"The key {key} would be both {taken[key]} and {binding.id}.", fix)
-            taken[key] = binding.id or ""
+                fix = f"Give {taken[key]} or {id} another one."
+                raise SettingError(f"The key {key} would be both {taken[key]} and {id}.", fix)
+            taken[key] = id
     return mapped
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Finished, Info, Prefill, Round
 from eagle3chat.engine.requests import Controls, Message, Say
 from eagle3chat.transcript_codec import Conversation as Past
@@ -72,6 +73,7 @@ class Chat:
         self.queue: deque[str] = deque()  # messages that wait for the worker
         self.reply: LiveReply | None = None
         self.used = 0  # positions of the context, or NOT_KNOWN
+        self._undone: list[tuple[int, list[Exchange]]] = []  # what was kept, and all that there was before
         self._last_chain: int | None = None  # of the last round
 
     @property
@@ -181,12 +183,26 @@ class Chat:
         self._list_rounds()
         return "" if exchange.reply is not None else exchange.said
 
-    def back(self, keep: int) -> list[Exchange]:
-        """Keep the first exchanges; the others."""
-        gone = self.exchanges[keep:]
+    def back(self, keep: int) -> None:
+        """Keep the first exchanges."""
+        self._undone.append((keep, list(self.exchanges)))
         del self.exchanges[keep:]
         self._list_rounds()
-        return gone
+
+    def undo(self) -> None:
+        """Have again what `back` took away last, in the place of what came after it.
+
+        Raises:
+            SettingError: Nothing was taken away, or the conversation went on since.
+        """
+        keep, before = self._undone[-1] if self._undone else (0, [])
+        if not before:
+            raise SettingError("There is nothing to undo.", "It takes back a /delete, or a message written anew.")
+        if len(self.exchanges) > keep + 1:
+            raise SettingError("The conversation went on since, which undoing would take away.")
+        self._undone.pop()
+        self.exchanges[:] = before
+        self._list_rounds()
 
     def choose(self, place: int) -> None:
         """Another reply to the last message counts."""
@@ -201,6 +217,7 @@ class Chat:
     def renew(self) -> None:
         """Begin a new conversation; a seed that nobody asked for is drawn anew."""
         self.exchanges.clear()
+        self._undone.clear()
         self.rounds.clear()
         self.queue.clear()
         self.used = 0

@@ -21,6 +21,9 @@ from textual._xterm_parser import XTermParser
 from textual.driver import Driver
 from textual.message import Message
 
+from eagle3chat.ui.answers import QUERY, Answers, may_ask
+from eagle3chat.ui.messages import BackgroundTold
+
 START = "\x1b[200~"
 END = "\x1b[201~"
 BURST_SECONDS = 0.05  # after a burst, in which an Enter is still of it
@@ -43,6 +46,7 @@ class PasteParser(XTermParser):
         self._held = ""  # what may be the beginning of the closing mark
         self._begun = ""  # what the parser has of a mark that may be the opening one
         self._burst_at = -BURST_SECONDS  # when the last burst was read
+        self._answers = Answers()
 
     def feed(self, data: str) -> Iterator[Message]:
         """Parse what was read; empty: the end."""
@@ -56,6 +60,8 @@ class PasteParser(XTermParser):
                 data = yield from self._paste(data)
 
     def tick(self) -> Iterator[Message]:
+        if held := self._answers.tick():
+            yield from super().feed(held)
         for message in super().tick():
             self._begun = ""  # the parser gave up waiting: what it had was a key
             yield message
@@ -67,7 +73,7 @@ class PasteParser(XTermParser):
         before = before[len(self._begun) :]
         if not mark:
             self._begun = _beginning(whole, START)
-            yield from super().feed(self._without_sends(data))
+            yield from self._typed(data)
             return ""
         if self._begun and whole.startswith(START):
             # The parser has the first half of the mark: give it the rest, and a paste of nothing.
@@ -75,9 +81,18 @@ class PasteParser(XTermParser):
                 if not isinstance(message, events.Paste):
                     yield message
         elif before:
-            yield from super().feed(self._without_sends(before))
+            yield from self._typed(before)
         self._begun, self._pasted = "", []
         return after
+
+    def _typed(self, data: str) -> Iterator[Message]:
+        """Keys, among them what the terminal answers."""
+        before = self._answers.light
+        if keys := self._answers.without(data):
+            yield from super().feed(self._without_sends(keys))
+        light = self._answers.light
+        if light is not None and light is not before:
+            yield BackgroundTold(light)
 
     def _paste(self, data: str) -> Generator[Message, None, str]:
         """Text up to the end of the paste; the text after its mark."""
@@ -160,6 +175,18 @@ def safe_driver() -> type[Driver] | None:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self._file: Any = LastingFile(self._file, self._leave)
+
+        def start_application_mode(self) -> None:
+            super().start_application_mode()  # type: ignore[no-untyped-call]
+            if may_ask(os.environ) and self.input_tty:
+                self.write(QUERY)  # answered when the terminal likes: nobody waits for it
+                self.flush()
+
+        def set_mouse(self, on: bool) -> None:
+            """Take the mouse from the terminal, or leave it to it."""
+            self._disable_mouse_support()
+            self._mouse = on
+            self._enable_mouse_support()
 
         def _leave(self) -> None:
             self._app.call_later(self._app.exit, None, HUNG_UP)

@@ -16,6 +16,21 @@ class Submitted(Message):
 
 
 @dataclass
+class BackgroundTold(Message):
+    """The terminal told of its background."""
+
+    light: bool
+
+
+@dataclass
+class CopyWanted(Message):
+    """A text was clicked, to be copied."""
+
+    name: str  # for a person
+    text: str
+
+
+@dataclass
 class Woken(Message):
     """Events of the worker wait to be fetched."""
 

@@ -63,6 +63,10 @@ class Record:
         """The first exchanges stay."""
         self._write(lambda t: t.back(keep))
 
+    def undo(self) -> None:
+        """What `back` took away last is there again."""
+        self._write(lambda t: t.undo())
+
     def choose(self, place: int) -> None:
         """Another reply to the last message counts."""
         self._write(lambda t: t.choose(place))

@@ -28,6 +28,7 @@ def run_chat(
     conversation: Conversation | None = None,
     theme: str | None = None,
     marks: str | None = None,
+    mouse: bool = True,
     keys: Mapping[str, str] | None = None,
     worker_factory: WorkerFactory = DecodeWorker,
 ) -> int:
@@ -45,6 +46,7 @@ def run_chat(
         conversation: What `transcript` holds already.
         theme: A theme's name, "dark", "light" or "auto".
         marks: "full", "subtle" or "off".
+        mouse: The screen takes the mouse from the terminal.
         keys: Keys by the id of a binding.
         worker_factory: Makes the decode worker.
 
@@ -70,7 +72,7 @@ def run_chat(
     )
     with _signals(app.leave):
         try:
-            app.run()
+            app.run(mouse=mouse)
         finally:
             app.record.close()
             app.link.close()

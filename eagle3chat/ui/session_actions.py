@@ -11,6 +11,7 @@ from eagle3chat.models import model_at, remember
 from eagle3chat.transcript import Transcript, default_directory, load
 from eagle3chat.transcript_codec import Setup
 from eagle3chat.transcript_index import TranscriptIndex
+from eagle3chat.transcript_store import fork
 from eagle3chat.ui.actions import Parts
 from eagle3chat.ui.link import Link
 from eagle3chat.ui.parameters import Parameters
@@ -67,6 +68,24 @@ class SessionActions(Parts):
             if transcript is not None:
                 transcript.close()
             raise
+
+    async def fork_session(self, argument: str) -> None:
+        """Go on in a copy of the conversation, or of its first messages.
+
+        Raises:
+            SettingError: It is not in a file yet, or has not so many messages.
+            TranscriptError: The copy cannot be written.
+        """
+        transcript, count = self.record.transcript, len(self.chat.exchanges)
+        self.host.must_not_stream()
+        if transcript is None or not transcript.path.exists():
+            raise SettingError("There is nothing to copy yet.", "Send a message first.")
+        if argument and (not argument.isdecimal() or not 1 <= int(argument) <= count):
+            raise SettingError(f"There are no {argument} messages.", f"Use 1 to {count}.")
+        transcript.flush()
+        path = await asyncio.to_thread(fork, transcript.path, int(argument) if argument else None)
+        await self.open_session(path)
+        self.stage.keys.tell("this is a copy; F2 lists the other one as well")
 
     def name_session(self, text: str) -> None:
         """Name the conversation.

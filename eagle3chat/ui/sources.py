@@ -12,7 +12,7 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1[`~]*[ \t]*$|
 
 
 def source(chat: Chat, what: str) -> tuple[str, str]:
-    """Its name and its text: "" the last reply, "code" its last code block, "all" the conversation.
+    """Its name and its text: "" the last reply, "code" its last code block, "code 2" the second, "all" all turns.
 
     Raises:
         SettingError: There is no such thing.
@@ -25,19 +25,28 @@ def source(chat: Chat, what: str) -> tuple[str, str]:
                 turns.append(f"## model\n\n{answer(exchange.reply)}")
         if turns:
             return "the conversation", "\n\n".join(turns)
-    elif what in ("", "reply", "code"):
+    elif (kind := what.partition(" "))[0] == "code" or what in ("", "reply"):
         reply = chat.last.reply if chat.last is not None else None
         live = "".join(r.text for r in chat.reply.rounds) if chat.reply is not None else ""
         text = live or (answer(reply) if reply is not None else "")
-        if text and what != "code":
+        if text and kind[0] != "code":
             return "the reply so far" if live else "the reply", text
-        if blocks := code_blocks(text):
-            return "the last code block", blocks[-1]
         if text:
-            raise SettingError("There is no code block in the last reply.", "/copy copies the reply.")
+            return _block(code_blocks(text), kind[2].strip())
     else:
-        raise SettingError(f"/copy does not know {what!r}.", "Write /copy, /copy code or /copy all.")
+        raise SettingError(f"/copy does not know {what!r}.", "Write /copy, /copy code, /copy code 2 or /copy all.")
     raise SettingError("There is nothing to copy yet.", "Write a message first.")
+
+
+def _block(blocks: list[str], number: str) -> tuple[str, str]:
+    """The last block, or the one of that number."""
+    if not blocks:
+        raise SettingError("There is no code block in the last reply.", "/copy copies the reply.")
+    if not number:
+        return "the last code block", blocks[-1]
+    if not number.isdecimal() or not 1 <= int(number) <= len(blocks):
+        raise SettingError(f"There is no code block {number}.", f"Use 1 to {len(blocks)}.")
+    return f"code block {number}", blocks[int(number) - 1]
 
 
 def code_blocks(text: str) -> list[str]:

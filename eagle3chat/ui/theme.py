@@ -1,14 +1,16 @@
 """Colours: the five kinds of token, and the themes that the screen starts with.
 
 The hues are the Okabe-Ito set, which colour-blind readers can tell apart, with darker relatives for light
-backgrounds. Any other theme gets one of the two sets by its `dark` flag and may name its own values. Kinds differ
-without colour too, so a terminal without colours loses nothing.
+backgrounds. Any other theme gets one of the two sets by its `dark` flag, each colour moved until it can be read on
+that theme's surfaces, and may name its own values. Kinds differ without colour too, so a terminal without colours
+loses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from eagle3chat.engine.errors import SettingError
@@ -31,15 +33,25 @@ LIGHT_KINDS = {
     "quiet": "#5F5F5F",
     "hairline": "#C4C4C4",
 }
-ANSI_KINDS = {
-    "spec-accepted": "ansi_cyan",
-    "spec-correction": "ansi_yellow",
-    "spec-bonus": "ansi_magenta",
+ANSI_DARK_KINDS = {
+    "spec-accepted": "ansi_bright_cyan",
+    "spec-correction": "ansi_bright_yellow",
+    "spec-bonus": "ansi_bright_magenta",
     "spec-rejected": "ansi_default",
     "spec-unreached": "ansi_default",
     "quiet": "ansi_default",
     "hairline": "ansi_default",
+    "emphasis": "ansi_bright_cyan",
 }
+ANSI_LIGHT_KINDS = ANSI_DARK_KINDS | {
+    "spec-accepted": "ansi_blue",
+    "spec-correction": "ansi_red",
+    "spec-bonus": "ansi_magenta",
+    "emphasis": "ansi_blue",
+}
+
+CONTRAST = 4.5  # of text on what is behind it: WCAG 2.2, 1.4.3
+STEP = 0.08  # by which a colour is moved towards white or black
 
 DARK = Theme(
     name="eagle-dark",
@@ -74,16 +86,51 @@ LIGHT = Theme(
 
 
 def kind_colours(theme: Theme) -> dict[str, str]:
-    """Values of the variables that the style sheets use and that a theme may leave out."""
+    """Values of the variables that the style sheets use and that a theme may leave out, to be read on its surfaces."""
     if theme.ansi:
-        return ANSI_KINDS
-    return DARK_KINDS if theme.dark else LIGHT_KINDS
+        return ANSI_DARK_KINDS if theme.dark else ANSI_LIGHT_KINDS
+    shades = theme.to_color_system().generate()
+    kinds = (DARK_KINDS if theme.dark else LIGHT_KINDS) | {"emphasis": shades["primary"]}
+    behind = [Color.parse(shades[name]) for name in ("background", "surface")]
+    towards = Color(255, 255, 255) if theme.dark else Color(0, 0, 0)
+    return {
+        name: value if name == "hairline" else _readable(Color.parse(value), behind, towards)
+        for name, value in kinds.items()
+    }
 
 
-def pick_theme(wanted: str, environ: Mapping[str, str], *, no_color: bool) -> str:
-    """A theme name: the wanted one, or for "auto" by the terminal's background (COLORFGBG), else dark.
+def contrast(one: Color, other: Color) -> float:
+    """The ratio of WCAG 2: 1 (the same) to 21 (black on white)."""
+    lower, higher = sorted((_luminance(one), _luminance(other)))
+    return (higher + 0.05) / (lower + 0.05)
 
-    Without colour "auto" picks a theme of the terminal's own colours, which the toolkit then leaves out.
+
+def _luminance(color: Color) -> float:
+    parts = (part / 255 for part in color.rgb)
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _readable(color: Color, behind: Sequence[Color], towards: Color) -> str:
+    """The colour, moved until it can be read on all that is behind it."""
+    for step in range(round(1 / STEP) + 1):
+        moved = color.blend(towards, step * STEP)
+        if all(contrast(moved, back) >= CONTRAST for back in behind):
+            return moved.hex
+    return towards.hex
+
+
+def pick_theme(
+    wanted: str, environ: Mapping[str, str], *, no_color: bool, light: bool | None = None, few: bool = False
+) -> str:
+    """A theme's name: the wanted one, or for "auto" one that suits the terminal.
+
+    Args:
+        wanted: A name, or "dark", "light", "auto".
+        environ: COLORFGBG tells of the background where the terminal has not.
+        no_color: "auto" picks a theme of the terminal's own colours, which the toolkit then leaves out.
+        light: What the terminal told of its background; None: nothing.
+        few: It has 16 colours or fewer: "auto" leaves them to it.
 
     Raises:
         SettingError: There is no such theme.
@@ -94,8 +141,8 @@ def pick_theme(wanted: str, environ: Mapping[str, str], *, no_color: bool) -> st
             others = ", ".join(sorted(BUILTIN_THEMES))
             raise SettingError(f"There is no theme {wanted!r}.", f"Use auto, dark, light, or one of {others}.")
         return name
-    background = environ.get("COLORFGBG", "").rpartition(";")[2]
-    light = background in ("7", "15")
-    if no_color:
+    if light is None:
+        light = environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+    if no_color or few:
         return "ansi-light" if light else "ansi-dark"
     return LIGHT.name if light else DARK.name

@@ -9,6 +9,7 @@ from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.requests import Message
 from eagle3chat.transcript_line import Exchange, answered
 from eagle3chat.ui.chat import Chat
+from eagle3chat.ui.figures import plural
 from eagle3chat.ui.host import Host
 from eagle3chat.ui.race import TOKENS, Race
 from eagle3chat.ui.record import Record
@@ -66,7 +67,17 @@ class Turns:
         exchange = self._last()
         await self._back(len(self._chat.exchanges) - 1)
         self._stage.prompt.area.remember(exchange.said)
-        self._stage.keys.tell("deleted: up in the prompt brings the message back")
+        self._stage.keys.tell("deleted: /undo brings it back")
+
+    async def undo(self) -> None:
+        """Take the last deletion back, or the last message that was written anew with what became of it."""
+        self._host.must_wait()
+        self.leave()
+        self._chat.undo()
+        self._record.undo()
+        await self._stage.conversation.clear()
+        await self._stage.conversation.add_past(self._chat.exchanges)
+        self._stage.keys.tell(f"as before: {plural(len(self._chat.exchanges), 'message')}")
 
     def edit(self, argument: str) -> None:
         """Put a message into the prompt, to go on from there with what becomes of it."""

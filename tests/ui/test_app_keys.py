@@ -262,7 +262,7 @@ async def test_hints_for_commands():
 async def test_every_command_is_in_the_palette():
     async with running() as driver:
         titles = [command.title for command in driver.app.get_system_commands(driver.app.screen)]
-        assert {"/chain N|auto", "/temp X", "/new", "/restart", "/quit", "Theme"} <= set(titles)
+        assert {"/chain N|auto", "/temp X", "/new", "/restart", "/quit", "/theme [NAME]"} <= set(titles)
         driver.app._pick("temp", "X")
         assert driver.app.stage.prompt.text == "/temp "
 

@@ -45,7 +45,7 @@ FIGURES = (
     ("tau", "tokens of the reply / rounds: 1 is plain decoding, chain + 1 the most"),
     ("sparkline", "accepted tokens of each of the last rounds, on a scale from 0 to what was drafted"),
     ("1 2 3 ...", "accepted / judged for the first, second, third drafted token; judged: reached by the target"),
-    ("accepted of tested", "tested = accepted + rejected; drafts after a rejection are never judged"),
+    ("41 of 69 tested", "tested = accepted + rejected; drafts after a rejection are never judged"),
     ("tok/s", "tokens / seconds of the rounds, on the worker's clock; the prompt is not in it"),
     ("context", "positions in use of those that the caches hold"),
 )

@@ -22,11 +22,15 @@ IDLE = (
     ("F7-F9", "chain", 5),
     ("F3", "marks", 3),
     ("F4", "inspect", 2),
+    ("F2", "sessions", 0.5),
+    ("F6", "copy", 0.4),
+    ("ctrl+r", "again", 0.3),
+    ("ctrl+n", "new", 0.2),
     ("ctrl+q", "quit", 6),
     ("F1", "help", 7),
     ("ctrl+p", "commands", 4),
 )
-REPLYING = (*IDLE[:4], ("Esc", "stop", 9), *IDLE[5:])
+REPLYING = (*(key for key in IDLE if key[1] not in ("again", "new", "quit")), ("Esc", "stop", 9))
 
 
 class Keys(Line):
@@ -35,7 +39,7 @@ class Keys(Line):
     def __init__(self) -> None:
         super().__init__()
         self.keymap: Mapping[str, str] = {}  # keys that the person has changed, by the id of a binding
-        self._keys = IDLE
+        self._keys: tuple[tuple[str, str, float], ...] = IDLE
         self._notice = ""
         self._error = False
         self._waiting = ""

@@ -25,7 +25,7 @@ STYLES = {
     "bonus": "$spec-bonus italic",
     "plain": "",
     "rejected": "$spec-rejected strike",
-    "unreached": "$spec-unreached dim",
+    "unreached": "$spec-unreached",
 }
 
 

@@ -65,6 +65,8 @@ class Meter(Line):
             groups.append(Content.assemble((tau, ""), (f" {spark}" if spark else "", "$spec-accepted")))
             if detail > 2 and (bars := self._bars(tally.conditional[: self._places()], numbers=detail > 3)).plain:
                 groups.append(bars)
+            if detail > 5 and (tested := tally.accepted + tally.rejected):
+                groups.append(Content(f"{tally.accepted} of {tested} tested"))
             groups.append(Content(f"{tally.tokens_per_second:.0f} tok/s"))
         return groups
 
