@@ -30,18 +30,19 @@ class ServerCounters:
         self._server = server
         self._seconds = seconds
         self._before: Counters | None = None
+        self._asked = False  # before the reply
         self._absent = not (server.dialect.counters or server.dialect.gauge)
 
     async def begin(self) -> None:
         """A reply is about to be asked for."""
-        self._before = None
+        self._before, self._asked = None, False
         if not self._absent and self._server.dialect.counters:
-            self._before = self._counters(await self._text())
-            self._absent = self._before is None
+            self._before, self._asked = self._counters(await self._text()), True
 
     async def end(self) -> Told:
-        """What they say of the reply."""
+        """What they say of a reply that came. If they could not be read before it they are not asked for again."""
         dialect = self._server.dialect
+        self._absent = self._absent or (self._asked and self._before is None)
         if self._absent:
             return NOTHING
         if not dialect.counters:

@@ -115,9 +115,7 @@ class RemoteReply:
             reason: None: the server's.
             counters: What its counters say; the reply's own figures come first.
         """
-        told = joined(counters, self.told)
-        if counters.source and self.told.source:
-            told = replace(told, source=f"{self.told.source} and {counters.source}", shared=counters.shared)
+        told = _together(self.told, counters)
         if told.tau is None and told.rounds and told.accepted is not None:
             told = replace(told, tau=1.0 + told.accepted / told.rounds)
         if told.generated_tokens is None and self._counted:
@@ -156,3 +154,17 @@ class RemoteReply:
         seconds = self._last - self._first
         count, early = told.generated_tokens, self._first_tokens or 1
         return seconds * count / (count - early) if count is not None and count > early else seconds
+
+
+def _together(own: Told, counters: Told) -> Told:
+    """What the reply told and what the counters say. Where both count drafts and agree, nobody else was served."""
+    told = joined(counters, own)
+    if not (own.source and counters.source):
+        return told
+    told = replace(told, source=f"{own.source} and {counters.source}", shared=counters.shared)
+    if counters.rounds is None:
+        return told
+    if (own.drafted, own.accepted) == (counters.drafted, counters.accepted):
+        return replace(told, shared=False)
+    # Rounds of all requests beside drafts of one would be no figure.
+    return replace(told, source=counters.source, drafted=counters.drafted, accepted=counters.accepted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import socket
 import ssl
 import time
@@ -182,6 +183,55 @@ def test_llama_server_with_its_timings_and_progress() -> None:
         assert (ended.reason, told.drafted, told.accepted, told.rounds, told.tau) == ("length", 6, 2, None, None)
         assert ended.usage.tokens_per_second == 10.0
         assert [r.burst for r in heard.rounds] == [Burst(1), Burst(1)]
+
+
+def llama_counters(rounds: int, accepted: int, at: tuple[int, ...]) -> str:
+    text = counters_text(rounds, accepted, at).replace("vllm:", "llamacpp:")
+    return re.sub(r'engine="0",model_name="gemma",?', "", text)
+
+
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [
+        (0, (4, 8, 3, 1.75, (2, 1), False)),  # the counters moved by what the reply says itself
+        (6, (10, 20, 9, 1.9, (8, 1), True)),  # somebody else was served: figures of one kind, the server's
+    ],
+)
+def test_llama_server_with_its_timings_and_its_counters(others: int, told: tuple[object, ...]) -> None:
+    after = llama_counters(14 + others, 8 + 3 + others, (5 + 2 + others, 3 + 1))
+    texts = itertools.chain([llama_counters(10, 8, (5, 3))], itertools.repeat(after))
+    timings = {"prompt_n": 3, "cache_n": 0, "predicted_n": 7, "predicted_ms": 70.0, "draft_n": 8, "draft_n_accepted": 3}
+    reply = stream(event(delta("Hi")), event(delta(None, "stop", timings=timings)), DONE)
+    routes = {"/v1/models": models("llamacpp"), CHAT: reply, "/metrics": lambda h: h.text(next(texts))}
+    with serving(routes) as fake, talking(fake) as heard:
+        heard.opened()
+        t = heard.reply().usage.told
+        assert (t.rounds, t.drafted, t.accepted, t.tau, t.accepted_at, t.shared) == told
+
+
+def test_counters_are_asked_for_again_once_the_server_is_back() -> None:
+    counts = itertools.count(1)
+
+    def metrics(h: Handler) -> None:
+        rounds = next(counts)
+        h.text(counters_text(rounds, rounds, (rounds,)))
+
+    routes = {"/v1/models": VLLM, CHAT: HELLO, "/metrics": metrics}
+    with serving(routes) as fake:
+        heard = Heard(fake.url)
+        heard.opened()
+        assert heard.reply().usage.told.rounds == 1
+    assert isinstance(heard.reply(), Failed)
+    with serving(routes, port=fake.port):
+        assert heard.reply().usage.told.rounds == 1
+        heard.worker.close()
+
+
+def test_counters_that_are_not_there_are_asked_for_once() -> None:
+    with serving({"/v1/models": VLLM, CHAT: HELLO}) as fake, talking(fake) as heard:
+        heard.opened()
+        assert [heard.reply().usage.told.rounds for _ in range(3)] == [None] * 3
+        assert len(fake.asked("/metrics")) == 1
 
 
 def test_lm_studio_and_mlx_are_known_by_what_they_lack() -> None:
