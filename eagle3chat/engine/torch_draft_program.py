@@ -135,6 +135,10 @@ class DraftProgram:
             ),
         )
 
+    def first_pass(self, rows: int) -> Pass:
+        """The pass over so many confirmed rows."""
+        return self._pass(self.ids_in.data_ptr(), self.features.data_ptr(), rows)
+
     def _step(self, step: int) -> Pass:
         """The pass that follows proposal `step`, from the head's own output."""
         feature = self.last if self.head.config.norm_output else self.out
@@ -155,7 +159,7 @@ class DraftProgram:
         self.ids_in[:rows] = torch.tensor(tokens)
         first = self.passes.get(rows)
         if first is None:
-            first = self.passes[rows] = self._pass(self.ids_in.data_ptr(), self.features.data_ptr(), rows)
+            first = self.passes[rows] = self.first_pass(rows)
         head.fc.bind(taps.data_ptr(), self.features.data_ptr(), rows)()
         first(head.cache.rows)
         head.cache.advance(rows)

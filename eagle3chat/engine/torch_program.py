@@ -51,7 +51,7 @@ class Program:
             for layer in layers
         )
 
-    def _bind(self, rows: int) -> list[Step]:
+    def bound(self, rows: int) -> list[Step]:
         """The calls of each layer, for so many rows."""
         x, normed, qkv, attended, added, gate_up, gated = (part.data_ptr() for part in self.memory)
         return [
@@ -73,7 +73,7 @@ class Program:
         rows, width = embedded.shape[0], self.width
         steps = self.steps.get(rows)
         if steps is None:
-            steps = self.steps[rows] = self._bind(rows)
+            steps = self.steps[rows] = self.bound(rows)
         x = self.x[:rows].copy_(embedded)
         self.norms[0].kernel.run(x.data_ptr(), self.normed.data_ptr(), rows)
         taps = x.new_empty(rows, len(self.taps) * width) if self.taps else None
