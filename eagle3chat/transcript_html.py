@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import groupby
 
 from eagle3chat.engine.events import Round, Token
 from eagle3chat.transcript_codec import Conversation, Reply
@@ -18,6 +20,7 @@ from eagle3chat.transcript_plots import Places, by_place, by_round
 from eagle3chat.transcript_read import title_of
 from eagle3chat.ui.clean import clean, clean_line, clean_token
 from eagle3chat.ui.figures import plural, under_reply
+from eagle3chat.ui.marks import Piece
 from eagle3chat.ui.thinking import reply_parts
 
 STYLE = """
@@ -31,7 +34,8 @@ h1 { font-size: 1.5rem; line-height: 1.25; overflow-wrap: anywhere; } h2 { font-
 .quiet, figcaption, summary { color: var(--quiet); font-size: .87rem; }
 .said, .reply, .rounds { white-space: pre-wrap; overflow-wrap: anywhere; }
 .said { border-left: 3px solid var(--line); padding-left: .8rem; }
-.thought { color: var(--quiet); font-style: normal; opacity: .8; }
+.thought { border-left: 3px solid var(--line); padding-left: .8rem; margin: .3rem 0; white-space: pre-wrap; }
+code { font: .88em/1.5 ui-monospace, monospace; background: var(--panel); }
 .accepted { color: var(--accepted); text-decoration: underline; text-underline-offset: 3px; }
 .correction { color: var(--correction); font-weight: bold; } .bonus { color: var(--bonus); font-style: italic; }
 .rejected { color: var(--off); text-decoration: line-through; } .unreached { color: var(--off); opacity: .85; }
@@ -42,6 +46,10 @@ figure { margin: .8rem 0; overflow-x: auto; } .plot { max-width: none; display: 
 .plot text { fill: var(--quiet); font: 10px system-ui, sans-serif; } .plot .grid { stroke: var(--line); }
 .plot .bar { fill: var(--accepted); } .plot .open { fill: var(--line); opacity: .6; }
 """
+_COLUMNS = re.compile(
+    r"^ {0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}\1[`~]*[ \t]*$|\Z)|^\|[^\n]*(?:\n\|[^\n]*)*", re.MULTILINE | re.DOTALL
+)
+"""Fenced code, and tables."""
 _HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
 
@@ -97,13 +105,17 @@ def _exchange(number: int, exchange: Exchange) -> Iterator[str]:
 
 
 def _reply(reply: Reply) -> Iterator[str]:
-    yield '<div class="reply">'
-    for part in reply_parts(reply):
-        kind = part.piece.kind
-        names = ([] if kind == "plain" else [kind]) + (["thought"] if part.thought else [])
-        text = _block(part.piece.text)
-        yield f'<span class="{" ".join(names)}">{text}</span>' if names else text
-    yield "</div>\n"
+    for thought, parts in groupby(reply_parts(reply), key=lambda part: part.thought):
+        pieces = [part.piece for part in parts]
+        if thought:
+            words = plural(len("".join(piece.text for piece in pieces).split()), "word")
+            yield f'<details><summary>thought, {words}</summary><div class="thought">'
+            yield from (_piece(piece.kind, piece.text) for piece in pieces)
+            yield "</div></details>\n"
+        else:
+            yield '<div class="reply">'
+            yield from _marked(pieces)
+            yield "</div>\n"
     ending = " · ".join(under_reply(reply.finished)) if reply.finished else "broken off"
     sampling, chain = reply.controls.sampling, "auto" if reply.controls.auto else str(reply.controls.chain)
     if any(r.burst for r in reply.rounds):
@@ -112,6 +124,30 @@ def _reply(reply: Reply) -> Iterator[str]:
     yield f'<p class="quiet">{_line(said)}</p>\n'
     if reply.rounds:
         yield from _rounds(reply.rounds)
+
+
+def _marked(pieces: Sequence[Piece]) -> Iterator[str]:
+    """Text with the kinds of its tokens, what stands in columns (code, tables) in letters of one width."""
+    text = "".join(piece.text for piece in pieces)
+    edges = [edge for match in _COLUMNS.finditer(text) for edge in match.span()]
+    at, inside = 0, False
+    for piece in pieces:
+        left = piece.text
+        while left:
+            if edges and edges[0] == at:
+                edges.pop(0)
+                inside = not inside
+                yield "<code>" if inside else "</code>"
+                continue
+            size = min(len(left), edges[0] - at) if edges else len(left)
+            yield _piece(piece.kind, left[:size])
+            left, at = left[size:], at + size
+    if inside:
+        yield "</code>"
+
+
+def _piece(kind: str, text: str) -> str:
+    return _block(text) if kind == "plain" else f'<span class="{kind}">{_block(text)}</span>'
 
 
 def _rounds(rounds: Sequence[Round]) -> Iterator[str]:

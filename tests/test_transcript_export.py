@@ -199,3 +199,35 @@ def test_actions(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(out("list").splitlines()) == 1
     assert out("undelete").strip() == path.stem
     assert main(["transcripts", "undelete"]) == 2
+
+
+def test_columns_have_letters_of_one_width_and_thinking_is_folded(tmp_path: Path) -> None:
+    words = [
+        "<think>",
+        "Hm,",
+        " code",
+        "</think>",
+        "See:\n",
+        "```py\nx",
+        " = 1\n",
+        "```\n",
+        "and\n",
+        "| a |",
+        " b |",
+        "\nend",
+    ]
+    transcript = Transcript.create(tmp_path)
+    transcript.opened(INFO, Controls(3))
+    transcript.user("go")
+    for at in range(0, len(words), 2):
+        drafted, own = (token(words[at]),), token(words[at + 1], None)
+        transcript.round(
+            Round(at // 2, 5 + at, 1, 0.5, drafted, 1, own, "bonus", (), "".join(words[at : at + 2]), 0.02)
+        )
+    transcript.close()
+    text = page(load(transcript.path))
+    assert not Page(text).open
+    bare = re.sub(r"<code>(.*?)</code>", r"[\1]", re.sub(r"</?span[^>]*>", "", text), flags=re.S)
+    (reply,) = re.findall(r'<div class="reply">(.*?)</div>', bare, re.S)
+    assert reply == "See:\n[```py\nx = 1\n```]\nand\n[| a | b |]\nend"
+    assert '<summary>thought, 2 words</summary><div class="thought">Hm, code</div>' in bare
