@@ -52,6 +52,10 @@ class StatusError(ServerError):
         self.words = words
 
 
+class EmptyError(ServerError):
+    """The server answered with nothing."""
+
+
 class Client:
     """A connection to a server, for one event loop.
 
@@ -97,10 +101,14 @@ class Client:
         """The JSON object at a path.
 
         Raises:
+            EmptyError: There is nothing.
             ServerError: As `get`, and where it is none.
         """
+        text = await self.get(path)
+        if not text.strip():
+            raise EmptyError(f"{self._options.place} answers {path} with nothing.", "Look at the server's log.")
         try:
-            value = json.loads(await self.get(path))
+            value = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise self._foreign(path) from error
         if not isinstance(value, dict):

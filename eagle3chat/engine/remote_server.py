@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from eagle3chat.engine.errors import ServerError
 from eagle3chat.engine.events import Info
-from eagle3chat.engine.remote_client import Client, StatusError
+from eagle3chat.engine.remote_client import Client, EmptyError, StatusError
 from eagle3chat.engine.remote_dialect import LM_STUDIO, MLX, PLAIN, SGLANG, VLLM, Dialect, by_owner
 from eagle3chat.engine.remote_json import Json, count, inner, items, text
 from eagle3chat.engine.remote_options import ServerOptions
@@ -85,7 +85,7 @@ async def find_server(client: Client, options: ServerOptions, tell: Callable[[st
     tell(f"asking {options.place}")
     listed = await _models(client, options, tell)
     entries: list[Json] = [entry for entry in items(listed, "data") if isinstance(entry, dict)]
-    dialect = await _dialect(client, entries)
+    dialect = MLX if options.model == DEFAULT_MODEL else await _dialect(client, entries)
     names = tuple(name for entry in entries if (name := text(entry, "id")))
     model = _model(options.model, entries, names, dialect)
     chosen: Json = next((entry for entry in entries if text(entry, "id") == model), {})
@@ -98,6 +98,8 @@ async def _models(client: Client, options: ServerOptions, tell: Callable[[str], 
     while True:
         try:
             return await client.get_json("/v1/models")
+        except EmptyError:
+            return {}  # as mlx_lm.server does where nothing was ever downloaded
         except StatusError as error:
             if error.status == 503 and time.monotonic() < give_up:
                 tell(f"{options.place} loads its model")
@@ -122,12 +124,13 @@ async def _dialect(client: Client, entries: list[Json]) -> Dialect:
 
 def _model(asked: str | None, entries: list[Json], names: tuple[str, ...], dialect: Dialect) -> str:
     if asked is None:
-        if len(names) == 1 or (names and dialect is not MLX):
-            return names[0]
         if dialect is MLX:
-            return DEFAULT_MODEL
-        raise ServerError("The server names no model.", "Name one with --server-model, or load one there.")
-    if asked in names or not names:
+            return DEFAULT_MODEL  # its list is that of all downloads, and any of them would be loaded by its name
+        if names:
+            return names[0]
+        fix = f"Name one with --server-model ({DEFAULT_MODEL} of mlx_lm.server), or load one there."
+        raise ServerError("The server names no model.", fix)
+    if asked in names or not names or (dialect is MLX and asked == DEFAULT_MODEL):
         return asked
     by_root = next((text(entry, "id") for entry in entries if text(entry, "root") == asked), "")
     if by_root:

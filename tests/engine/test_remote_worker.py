@@ -185,6 +185,26 @@ def test_llama_server_with_its_timings_and_progress() -> None:
         assert [r.burst for r in heard.rounds] == [Burst(1), Burst(1)]
 
 
+def test_mlx_serves_what_it_was_started_with() -> None:
+    one = {"/v1/models": lambda h: h.json({"data": [{"id": "downloaded"}]}), CHAT: HELLO}
+    with serving(one) as fake, talking(fake) as heard:  # the list is that of all downloads
+        assert heard.opened().info.model == "default_model"
+    with serving(one) as fake, talking(fake, model="default_model") as heard:
+        assert heard.opened().info.model == "default_model"
+    with serving(one) as fake, talking(fake, model="other") as heard:
+        assert heard.opened().message == "The server has no model called other."
+    nothing = {"/v1/models": lambda h: h.text(""), CHAT: HELLO}  # where nothing was ever downloaded
+    with serving(nothing) as fake, talking(fake) as heard:
+        failed = heard.opened()
+        assert failed.message == "The server names no model."
+        assert "--server-model (default_model of mlx_lm.server)" in failed.fix
+    with serving(nothing) as fake, talking(fake, model="default_model") as heard:
+        info = heard.opened().info
+        assert (info.backend, info.model) == ("mlx_lm.server", "default_model")
+        assert isinstance(heard.reply(), Finished)
+        assert heard.text == "Hello."
+
+
 def llama_counters(rounds: int, accepted: int, at: tuple[int, ...]) -> str:
     text = counters_text(rounds, accepted, at).replace("vllm:", "llamacpp:")
     return re.sub(r'engine="0",model_name="gemma",?', "", text)
