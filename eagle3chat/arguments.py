@@ -112,6 +112,7 @@ def _add_bench(parser: Parser) -> None:
     group.add_argument("--prompts", metavar="FILE", help="JSONL with id, kind, prompt (default: the packaged ones)")
     group.add_argument("--limit", metavar="N", type=int, help="only the first N prompts")
     group.add_argument("--repeat", metavar="R", type=int, help="decode everything R times (default: 1)")
+    group.add_argument("--profile", action="store_true", help="also where a round's time goes, by its phases")
     group.add_argument("--json", action="store_true", help="only the JSON document")
 
 

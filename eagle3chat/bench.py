@@ -114,7 +114,7 @@ def measure(pair: Pair, plan: Plan, tell: Callable[[str, float], None] | None = 
     """
     learnt = Chain(pair.backend.max_chain)  # as in a chat: what was found is kept from reply to reply
     for chain in plan.chains:
-        _decode(pair, plan, plan.cases[0], chain, WARM_UP_TOKENS, learnt)
+        decode(pair, plan, plan.cases[0], chain, WARM_UP_TOKENS, learnt)
     total = plan.repeat * len(plan.cases) * len(plan.chains)
     done = 0
     for repeat in range(plan.repeat):
@@ -122,7 +122,7 @@ def measure(pair: Pair, plan: Plan, tell: Callable[[str, float], None] | None = 
             for chain in turned(plan.chains, repeat + number):
                 if tell is not None:
                     tell(f"{case.id}, chain {chain_name(chain)}", done / total)
-                usage, rounds = _decode(pair, plan, case, chain, plan.max_new_tokens, learnt)
+                usage, rounds = decode(pair, plan, case, chain, plan.max_new_tokens, learnt)
                 done += 1
                 yield Run(case, repeat, chain, usage, rounds)
 
@@ -132,9 +132,10 @@ def chain_name(chain: int) -> str:
     return "auto" if chain == AUTO else str(chain)
 
 
-def _decode(
+def decode(
     pair: Pair, plan: Plan, case: Case, chain: int, limit: int, learnt: Chain
 ) -> tuple[Usage, tuple[Round, ...]]:
+    """Decode one reply of at most `limit` tokens in a conversation of its own: what it used, and its rounds."""
     user = Message("user", case.prompt)
     messages = (Message("system", plan.system), user) if plan.system else (user,)
     rounds: list[Round] = []

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from eagle3chat.bench import AUTO, Plan, load_cases, measure
 from eagle3chat.bench_machine import meter_of, this_machine
+from eagle3chat.bench_profile import profile
 from eagle3chat.bench_rows import row_costs
 from eagle3chat.bench_summary import summarise
 from eagle3chat.bench_table import Figures, document, packed, table
@@ -47,7 +48,7 @@ def bench(args: argparse.Namespace) -> int:
     # The longest chain is checked against the bundle before it is loaded.
     pair = open_wished(dataclasses.replace(wishes, chain=max(plan.chains)), sys.stderr)
     try:
-        figures = bench_pair(pair, plan)
+        figures = bench_pair(pair, plan, profiled=bool(flag(args, "profile")))
     finally:
         pair.close()
     if not flag(args, "json"):
@@ -57,7 +58,7 @@ def bench(args: argparse.Namespace) -> int:
     return 0
 
 
-def bench_pair(pair: Pair, plan: Plan) -> Figures:
+def bench_pair(pair: Pair, plan: Plan, *, profiled: bool = False) -> Figures:
     """Measure an open pair by the plan.
 
     Raises:
@@ -69,6 +70,7 @@ def bench_pair(pair: Pair, plan: Plan) -> Figures:
     meter = meter_of(pair.info, machine)
     try:
         runs = tuple(measure(pair, plan, progress))
+        profiles = profile(pair, plan, runs, progress) if profiled else ()
         memory = meter.memory()  # before the bandwidth, whose buffer would count
         progress("reading memory", None)
         bandwidth = meter.bandwidth()
@@ -83,6 +85,7 @@ def bench_pair(pair: Pair, plan: Plan) -> Figures:
         rows=row_costs(runs, pair.info.pass_bytes, bandwidth.bytes_per_second if bandwidth else None),
         memory=memory,
         bandwidth=bandwidth,
+        profiles=profiles,
     )
 
 

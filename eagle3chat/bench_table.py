@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from eagle3chat.bench import AUTO, WARM_UP_TOKENS, Plan, Run, chain_name
 from eagle3chat.bench_machine import Machine
+from eagle3chat.bench_profile import Profile
+from eagle3chat.bench_profile import lines as profile_lines
 from eagle3chat.bench_rows import RowCost, Spread
 from eagle3chat.bench_summary import ChainSummary, tau_by_kind
 from eagle3chat.engine.events import Info
@@ -33,6 +35,7 @@ class Figures:
     rows: tuple[RowCost, ...]
     memory: Memory
     bandwidth: Bandwidth | None
+    profiles: tuple[Profile, ...] = ()
 
 
 def table(figures: Figures) -> list[str]:
@@ -58,7 +61,8 @@ def table(figures: Figures) -> list[str]:
     if longest > 0:
         kinds = ", ".join(f"{kind} {tau:.2f} ({count})" for kind, count, tau in tau_by_kind(figures.runs, longest))
         lines += ["", f"tau of chain {longest} by kind of prompt (prompts): {kinds}"]
-    return [*lines, ""]
+    lines.append("")
+    return [*lines, *profile_lines(figures.profiles)] if figures.profiles else lines
 
 
 def setting(machine: Machine, info: Info, memory: Memory, bandwidth: Bandwidth | None) -> list[str]:
@@ -170,6 +174,9 @@ def document(figures: Figures, more: Mapping[str, object] | None = None) -> str:
         "sampling": dataclasses.asdict(plan.sampling),
         "chains": [dataclasses.asdict(s) | {"chain": key(s.chain), "slower": _cases(s)} for s in figures.summaries],
         "rows": [dataclasses.asdict(cost) for cost in figures.rows],
+        "profile": [
+            dataclasses.asdict(p) | {"chain": key(p.chain), "phases": dict(p.phases)} for p in figures.profiles
+        ],
         "tau_by_kind": [
             {"chain": key(chain), "kind": kind, "prompts": count, "tau": tau}
             for chain in plan.chains

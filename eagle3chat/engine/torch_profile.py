@@ -1,0 +1,121 @@
+"""Clocks in a torch backend on a CPU: what a target pass and a chain of proposals spend by kind of work.
+
+Nothing is there until `watched` puts it there, and nothing is left afterwards. On a device that computes while the
+host goes on, clocks around calls would tell the launching only. Knows no loop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from eagle3chat.engine.stopwatch import Stopwatch
+from eagle3chat.engine.torch_backend import TorchBackend
+from eagle3chat.engine.torch_decoder import Layer
+from eagle3chat.engine.torch_draft_program import DraftProgram
+from eagle3chat.engine.torch_layers import FEW_ROWS, GatedMlp, Norm
+from eagle3chat.engine.torch_program import Program
+from eagle3chat.engine.torch_target import Target
+
+PASS, LINEARS, ATTENTION, NORMS, GATE, HEAD = (
+    f"verify.{kind}" for kind in ("rest", "linears", "attention", "norms", "gate", "head")
+)
+CONFIRM, PROPOSE = "draft.confirm", "draft.propose"
+PROGRAM = (LINEARS, ATTENTION, LINEARS, NORMS, LINEARS, GATE, LINEARS, NORMS)  # the calls of a layer in Program
+
+
+class Watched:
+    """Something in whose place this one stands, with some of its methods wrapped.
+
+    Args:
+        call: In place of calling it.
+        methods: In place of its methods, by name.
+    """
+
+    def __init__(self, inner: Any, call: Callable[..., Any], **methods: Callable[..., Any]) -> None:
+        self._inner, self._call = inner, call
+        self.__dict__.update(methods)
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@contextmanager
+def watched(backend: TorchBackend, watch: Stopwatch) -> Iterator[None]:
+    """Count the backend's passes by kind of work while the block runs; on a CPU, on the thread that calls it."""
+    target, program = backend._target, backend._program
+    with ExitStack() as undone:
+        if target.program is not None:
+            _watch_program(target.program, watch, undone)
+        else:
+            _watch_layers(target, watch, undone)
+        head = watch.leaf(HEAD, target.logits)
+        _put(backend, "_target", Watched(target, watch.timed(PASS, target), logits=head), undone)
+        if program is not None:
+            _watch_draft(program, watch, undone)
+            _put(backend, "_program", watch.timed(PROPOSE, program), undone)
+        _put(backend, "_catch_up", watch.timed(CONFIRM, backend._catch_up), undone)
+        yield
+
+
+def _put(owner: Any, name: str, value: Any, undone: ExitStack) -> None:
+    """Set an attribute of an object until the end."""
+    own = vars(owner)
+    if name in own:
+        undone.callback(setattr, owner, name, own[name])
+    else:
+        undone.callback(delattr, owner, name)
+    setattr(owner, name, value)
+
+
+def _watch_program(program: Program, watch: Stopwatch, undone: ExitStack) -> None:
+    """Bound calls, for every number of rows."""
+    undone.callback(program.steps.clear)
+    for rows in range(1, FEW_ROWS + 1):
+        program.steps[rows] = [
+            tuple(watch.leaf(kind, call) for kind, call in zip(PROGRAM, step, strict=True))
+            for step in program.bound(rows)
+        ]
+
+
+def _watch_draft(program: DraftProgram, watch: Stopwatch, undone: ExitStack) -> None:
+    """The pass over confirmed rows; what is left of the chain is proposals."""
+    undone.callback(program.passes.clear)
+    for rows in range(1, FEW_ROWS + 1):
+        program.passes[rows] = watch.leaf(CONFIRM, program.first_pass(rows))
+    fc = program.head.fc
+
+    def bind(*args: int) -> Callable[[], None]:
+        return watch.leaf(CONFIRM, fc.bind(*args))
+
+    _put(program.head, "fc", Watched(fc, fc, bind=bind), undone)
+
+
+def _watch_layers(target: Target, watch: Stopwatch, undone: ExitStack) -> None:
+    """Layers that are called one by one."""
+    _put(target, "layers", [_watched_layer(layer, watch, undone) for layer in target.layers], undone)
+    _put(target, "norms", [_watched_norm(norm, watch) for norm in target.norms], undone)
+
+
+def _watched_layer(layer: Layer, watch: Stopwatch, undone: ExitStack) -> Layer:
+    attention, mlp = layer.attention, layer.mlp
+    for name in ("qkv", "out"):
+        _put(attention, name, watch.leaf(LINEARS, getattr(attention, name)), undone)
+    if isinstance(mlp, GatedMlp):
+        for name in ("gate_up", "down"):
+            _put(mlp, name, watch.leaf(LINEARS, getattr(mlp, name)), undone)
+    return dataclasses.replace(
+        layer,
+        attention=Watched(attention, watch.timed(ATTENTION, attention)),
+        mlp=Watched(mlp, watch.timed(GATE if isinstance(mlp, GatedMlp) else LINEARS, mlp)),
+        post_norm=_watched_norm(layer.post_norm, watch),
+    )
+
+
+def _watched_norm(norm: Norm, watch: Stopwatch) -> Watched:
+    return Watched(norm, watch.timed(NORMS, norm), add=watch.timed(NORMS, norm.add))
