@@ -112,6 +112,8 @@ def _add_bench(parser: Parser) -> None:
     group.add_argument("--prompts", metavar="FILE", help="JSONL with id, kind, prompt (default: the packaged ones)")
     group.add_argument("--limit", metavar="N", type=int, help="only the first N prompts")
     group.add_argument("--repeat", metavar="R", type=int, help="decode everything R times (default: 1)")
+    text = "instead: time per round and memory after prompts of so many tokens (chains 0,3 if none are named)"
+    group.add_argument("--contexts", metavar="N,N,...", type=_integers, help=text)
     group.add_argument("--profile", action="store_true", help="also where a round's time goes, by its phases")
     group.add_argument("--json", action="store_true", help="only the JSON document")
 

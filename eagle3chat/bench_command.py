@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from eagle3chat.bench import AUTO, Plan, load_cases, measure
+from eagle3chat.bench_contexts import measure_contexts
 from eagle3chat.bench_machine import meter_of, this_machine
 from eagle3chat.bench_profile import profile
 from eagle3chat.bench_rows import row_costs
 from eagle3chat.bench_summary import summarise
-from eagle3chat.bench_table import Figures, document, packed, table
+from eagle3chat.bench_table import Figures, context_document, context_table, document, packed, table
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.pair import Pair
 from eagle3chat.opening import Progress, open_wished
@@ -24,6 +26,7 @@ from eagle3chat.ui.clean import clean_line
 from eagle3chat.wishes import Wishes, flag, read_wishes
 
 CHAINS = (0, 1, 2, 3, AUTO)
+CONTEXT_CHAINS = (0, 3)
 MAX_NEW_TOKENS = 96
 
 
@@ -47,7 +50,10 @@ def bench(args: argparse.Namespace) -> int:
             return 0
     # The longest chain is checked against the bundle before it is loaded.
     pair = open_wished(dataclasses.replace(wishes, chain=max(plan.chains)), sys.stderr)
+    lengths = flag(args, "contexts")
     try:
+        if lengths is not None:
+            return _bench_contexts(pair, plan, lengths, table=not flag(args, "json"))
         figures = bench_pair(pair, plan, profiled=bool(flag(args, "profile")))
     finally:
         pair.close()
@@ -55,6 +61,20 @@ def bench(args: argparse.Namespace) -> int:
         for line in table(figures):
             print(clean_line(line))
     print(document(figures, runs_there), flush=True)
+    return 0
+
+
+def _bench_contexts(pair: Pair, plan: Plan, lengths: Sequence[int], *, table: bool) -> int:
+    progress = Progress(sys.stderr, quiet=not sys.stderr.isatty())
+    machine = this_machine(pair)
+    try:
+        contexts = measure_contexts(pair, plan, lengths, meter_of(pair.info, machine), progress)
+    finally:
+        progress.done()
+    if table:
+        for line in context_table(machine, pair.info, plan, contexts):
+            print(clean_line(line))
+    print(context_document(machine, pair.info, plan, contexts), flush=True)
     return 0
 
 
@@ -98,7 +118,8 @@ def read_plan(args: argparse.Namespace, wishes: Wishes) -> Plan:
     asked = flag(args, "chains")
     if asked is not None and any(isinstance(chain, int) and chain < 0 for chain in asked):
         raise SettingError("The chains must be numbers, 0 or more.", "Use --chains 0,2,auto or alike.")
-    chains = CHAINS if asked is None else tuple(AUTO if chain == "auto" else int(chain) for chain in asked)
+    usual = CHAINS if flag(args, "contexts") is None else CONTEXT_CHAINS
+    chains = usual if asked is None else tuple(AUTO if chain == "auto" else int(chain) for chain in asked)
     if not chains or len(set(chains)) < len(chains):
         raise SettingError("The chains must be different from each other.", "Use --chains 0,2,auto or alike.")
     counts = {name: flag(args, name) for name in ("repeat", "limit")}

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eagle3chat.bench import AUTO, WARM_UP_TOKENS, Plan, Run, chain_name
+from eagle3chat.bench_contexts import UNCOUNTED, Context
+from eagle3chat.bench_contexts import lines as context_lines
 from eagle3chat.bench_machine import Machine
 from eagle3chat.bench_profile import Profile
 from eagle3chat.bench_profile import lines as profile_lines
@@ -63,6 +65,31 @@ def table(figures: Figures) -> list[str]:
         lines += ["", f"tau of chain {longest} by kind of prompt (prompts): {kinds}"]
     lines.append("")
     return [*lines, *profile_lines(figures.profiles)] if figures.profiles else lines
+
+
+def context_table(machine: Machine, info: Info, plan: Plan, contexts: tuple[Context, ...]) -> list[str]:
+    """The lines for people about contexts."""
+    return [
+        *setting(machine, info, contexts[-1].memory_after, None),
+        f"rounds   {plan.repeat} x {plan.max_new_tokens} tokens with each chain after the same prompt, another chain"
+        f" first each time; not counted: {WARM_UP_TOKENS} tokens with each before all, {UNCOUNTED} rounds of each",
+        "",
+        *context_lines(contexts),
+    ]
+
+
+def context_document(machine: Machine, info: Info, plan: Plan, contexts: tuple[Context, ...]) -> str:
+    """The same as one JSON document."""
+    return packed(
+        {
+            "machine": dataclasses.asdict(machine),
+            "pair": dataclasses.asdict(info),
+            "repeat": plan.repeat,
+            "max_new_tokens": plan.max_new_tokens,
+            "sampling": dataclasses.asdict(plan.sampling),
+            "contexts": [dataclasses.asdict(context) for context in contexts],
+        }
+    )
 
 
 def setting(machine: Machine, info: Info, memory: Memory, bandwidth: Bandwidth | None) -> list[str]:
