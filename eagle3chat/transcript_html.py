@@ -25,7 +25,7 @@ from eagle3chat.ui.thinking import reply_parts
 
 STYLE = """
 :root { color-scheme: light dark; --back: #F4F4F2; --text: #1E1E1E; --quiet: #5F5F5F; --line: #C4C4C4;
-  --accepted: #005A8C; --correction: #A34700; --bonus: #8C3F6C; --off: #5A5A5A; --panel: #EBEBE8; }
+  --accepted: #005A8C; --correction: #A34700; --bonus: #944060; --off: #5A5A5A; --panel: #EBEBE8; }
 @media (prefers-color-scheme: dark) { :root { --back: #121212; --text: #DEDEDE; --quiet: #9A9A9A; --line: #3A3A3A;
   --accepted: #56B4E9; --correction: #E69F00; --bonus: #CC79A7; --off: #999999; --panel: #1A1A1A; } }
 body { background: var(--back); color: var(--text); font: 16px/1.55 system-ui, sans-serif; max-width: 52rem;

@@ -27,7 +27,7 @@ DARK_KINDS = {
 LIGHT_KINDS = {
     "spec-accepted": "#005A8C",
     "spec-correction": "#A34700",
-    "spec-bonus": "#8C3F6C",
+    "spec-bonus": "#944060",
     "spec-rejected": "#5A5A5A",
     "spec-unreached": "#6A6A6A",
     "quiet": "#5F5F5F",

@@ -7,7 +7,7 @@ from textual import events
 
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Loading, Ready
-from eagle3chat.ui.bindings import checked_keys
+from eagle3chat.ui.bindings import PROMPT_KEYS, checked_keys
 from eagle3chat.ui.screens.help import Help
 
 WORDS = tokens_of("one two three four five six seven eight nine ten")
@@ -272,6 +272,7 @@ async def test_every_binding_can_be_remapped():
         area = driver.app.stage.prompt.area
         for bindings in (driver.app.BINDINGS, type(area).BINDINGS, Help.BINDINGS):
             assert all(binding.id for binding in bindings)
+        assert {b.id: b.key for b in type(area).BINDINGS} == PROMPT_KEYS
 
 
 async def test_typed_while_loading_is_sent_when_ready():
@@ -313,7 +314,14 @@ async def test_keys_are_those_of_the_settings():
 
 @pytest.mark.parametrize(
     ("keys", "words"),
-    [({"chat.none": "f2"}, "Known ids"), ({"chat.copy": " "}, "no key"), ({"chat.copy": "x,f9"}, "both")],
+    [
+        ({"chat.none": "f2"}, "Known ids"),
+        ({"chat.copy": " "}, "no key"),
+        ({"chat.copy": "ctrl+x,f9"}, "both chat.copy and chat.chain.longer"),
+        ({"chat.copy": "enter"}, "both chat.copy and prompt.send"),
+        ({"chat.copy": "x"}, "one to write with"),
+        ({"chat.copy": "space"}, "one to write with"),
+    ],
 )
 def test_a_wrong_key_map_is_refused_in_words(keys, words):
     with pytest.raises(SettingError, match=words):

@@ -1,6 +1,7 @@
 """Our own colours can be read in every theme, and told apart by everybody."""
 
 import itertools
+import math
 import re
 from pathlib import Path
 
@@ -49,23 +50,30 @@ def test_the_terminals_own_colours_can_be_read_as_well(name, palette):
         assert contrast(Color(*palette[Color.parse(kinds[kind]).ansi]), behind) >= CONTRAST, kind
 
 
-def seen_by(color, matrix):
-    """A colour as somebody without one kind of cone sees it (Viénot, Brettel and Mollon 1999, linear RGB)."""
-    linear = [(part / 255) ** 2.2 for part in color.rgb]
-    return [sum(m * part for m, part in zip(row, linear, strict=True)) ** (1 / 2.2) for row in matrix]
-
-
+NORMAL = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
 PROTAN = ((0.112, 0.888, 0.0), (0.112, 0.888, 0.0), (0.004, -0.004, 1.0))
 DEUTAN = ((0.293, 0.707, 0.0), (0.293, 0.707, 0.0), (-0.022, 0.022, 1.0))
+APART = 20  # in CIELAB, where 2.3 is just to be noticed; large areas of text are not compared side by side
+
+
+def seen_by(color, matrix):
+    """A colour in CIELAB as somebody without one kind of cone sees it (Viénot, Brettel and Mollon 1999)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized]
+    red, green, blue = (max(0.0, sum(m * part for m, part in zip(row, linear, strict=True))) for row in matrix)
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.95047
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.08883
+    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
 @pytest.mark.parametrize("theme", [DARK, LIGHT], ids=["dark", "light"])
-@pytest.mark.parametrize("matrix", [PROTAN, DEUTAN], ids=["protan", "deutan"])
+@pytest.mark.parametrize("matrix", [NORMAL, PROTAN, DEUTAN], ids=["all cones", "protan", "deutan"])
 def test_the_kinds_differ_for_the_colour_blind(theme, matrix):
     kinds = kind_colours(theme)
     for one, other in itertools.combinations(KINDS, 2):
         a, b = (seen_by(Color.parse(kinds[kind]), matrix) for kind in (one, other))
-        assert sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) ** 0.5 > 0.15, (one, other)
+        assert math.dist(a, b) > APART, (one, other)
 
 
 def test_the_kinds_differ_without_any_colour():
