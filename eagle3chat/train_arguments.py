@@ -10,7 +10,7 @@ from typing import Any
 
 
 def add_train(parser: Any) -> None:
-    """The flags of `eagle3chat train` and of its action `data`."""
+    """The flags of `eagle3chat train` and of its actions `data` and `pack`."""
     parser.set_defaults(action="draft")
     _add_target(parser)
     _add_data(parser)
@@ -46,6 +46,16 @@ def add_train(parser: Any) -> None:
     _add_target(data)
     _add_data(data)
     data.add_argument("--output", required=True, metavar="FILE", help="the JSONL file")
+    pack = actions.add_parser(
+        "pack",
+        help="only store a draft's head and MLP in 4 bits",
+        description="Store a draft's head and MLP in 4 bits, as int4 pairs compute with them.",
+        argument_default=argparse.SUPPRESS,
+    )
+    pack.set_defaults(action="pack")
+    pack.add_argument("draft", metavar="DIR", help="the draft")
+    pack.add_argument("--output-dir", required=True, metavar="DIR", help="a new directory")
+    pack.add_argument("--dense", action="store_true", help="the other way round: make a packed draft dense")
 
 
 def add_eval(group: Any) -> None:
@@ -73,6 +83,7 @@ def _add_data(parser: Any) -> None:
     group.add_argument("--data", metavar="FILE", help="JSONL of prompts, or of conversations with reply_ids")
     group.add_argument("--conversations", metavar="N", type=int, help="how many the target writes (default: 2000)")
     group.add_argument("--max-new-tokens", metavar="N", type=int, help="tokens of a reply at most (default: 256)")
+    group.add_argument("--temperatures", metavar="T,T", type=_numbers, help="of replies, in turn (default: 0,0.7,1)")
     group.add_argument("--seed", metavar="N", type=int, help="of the data and of the order (default: 0)")
 
 

@@ -1,4 +1,4 @@
-"""`eagle3chat train`: a draft for a target, from nothing or from another draft; `train data`: only its conversations.
+"""`eagle3chat train`: a draft for a target; `train data`: only its conversations; `train pack`: a draft in 4 bits.
 
 Knows flags and streams; the work is that of `train`.
 """
@@ -16,7 +16,7 @@ from typing import TypeVar
 from eagle3chat.engine.errors import BackendError, SettingError, TrainError
 from eagle3chat.opening import Progress
 from eagle3chat.train.display import Display
-from eagle3chat.train.job import WORK, Job
+from eagle3chat.train.job import WORK, Job, check_temperatures
 from eagle3chat.train.recipe import Recipe
 from eagle3chat.wishes import flag
 
@@ -25,7 +25,7 @@ BUNDLE = "target"  # in a run's directory, of a target that came as a checkpoint
 
 
 def train(args: argparse.Namespace) -> int:
-    """Train, or write conversations; the exit code.
+    """Train, write conversations or pack; the exit code.
 
     Raises:
         Eagle3Error: Anything that the person can mend.
@@ -44,6 +44,12 @@ def train(args: argparse.Namespace) -> int:
 def _train(args: argparse.Namespace, display: Display) -> int:
     if flag(args, "action") == "data":
         return _write_data(args, display)
+    if flag(args, "action") == "pack":
+        from eagle3chat.train.torch_packing import pack
+
+        draft, output = Path(args.draft).expanduser(), Path(flag(args, "output_dir")).expanduser()
+        print(pack(draft, output, dense=bool(flag(args, "dense"))))
+        return 0
     if not flag(args, "output_dir"):
         raise SettingError("The output directory is missing.", "Name it with --output-dir.")
     from eagle3chat.train.torch_job import make_draft
@@ -59,7 +65,18 @@ def read_job(args: argparse.Namespace, output: Path) -> Job:
         Eagle3Error: A flag is out of range, or the target cannot be made a bundle.
     """
     recipe = _given(args, Recipe(), "learning_rate", "batch_tokens", "depth", "hard", "few_bits", "seed")
-    names = ("conversations", "vocabulary", "taps", "held_out", "epochs", "minutes", "workers", "pace", "device")
+    names = (
+        "conversations",
+        "temperatures",
+        "vocabulary",
+        "taps",
+        "held_out",
+        "epochs",
+        "minutes",
+        "workers",
+        "pace",
+        "device",
+    )
     job = Job(bundle=Path(), output=output, workers=_cores(), recipe=recipe)
     job = _given(args, job, *names)
     until = flag(args, "until")
@@ -126,7 +143,8 @@ def _write_data(args: argparse.Namespace, display: Display) -> int:
     from eagle3chat.train.torch_sampling import open_writer, sample
 
     file = Path(flag(args, "output")).expanduser()
-    plain = Job(bundle=Path(), output=file.parent)
+    plain = _given(args, Job(bundle=Path(), output=file.parent), "temperatures")
+    check_temperatures(plain.temperatures)
     count = flag(args, "conversations") or plain.conversations
     given = flag(args, "data")
     lines = read_lines(Path(given).expanduser()) if given else None
@@ -138,6 +156,7 @@ def _write_data(args: argparse.Namespace, display: Display) -> int:
             lines,
             count,
             flag(args, "max_new_tokens") or plain.reply_tokens,
+            plain.temperatures,
             flag(args, "seed") or 0,
             lambda done, total, tokens: display.stage(f"writing conversations, {tokens} reply tokens", done / total),
         )

@@ -63,6 +63,7 @@ class DraftSource:
     tensors: tuple[LazyTensor, ...]
     files: tuple[Path, ...]
     remarks: tuple[str, ...] = ()  # what the user should see: the taps, and what was decided for them
+    quantization: Quantization | None = None  # of its matrices that have scales
 
 
 def open_target(path: Path) -> TargetSource:

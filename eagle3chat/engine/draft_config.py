@@ -20,7 +20,8 @@ ROPE = ("rope_parameters", "rope_scaling", "rope_theta")
 _USED = """
     attention_bias bias draft_vocab_size eagle_aux_hidden_state_layer_ids eagle_config embed_requires_grad head_dim
     hidden_act hidden_size intermediate_size intermediate_size_mlp layer_types mlp_bias model_type
-    num_attention_heads num_aux_hidden_states num_hidden_layers num_key_value_heads qkv_bias rms_norm_eps
+    num_attention_heads num_aux_hidden_states num_hidden_layers num_key_value_heads qkv_bias quantization
+    quantization_config rms_norm_eps
     speculators_model_type target_hidden_size tie_word_embeddings use_sliding_window vocab_size
     """
 USED = frozenset((*_USED.split(), *NORMS, *ROPE))

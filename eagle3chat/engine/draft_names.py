@@ -27,8 +27,8 @@ _FOREIGN = (
     ),
     (re.compile(r"self_attn\.(q_a|q_b|kv_a|kv_b)_"), "part of latent attention (MLA), which is not known for drafts"),
     (
-        re.compile(r"_scale(_inv|_2)?$|\.(scales|qweight|qzeros)$|weight_packed$"),
-        "part of a quantised draft; only plain weights are known",
+        re.compile(r"_scale(_inv|_2)?$|\.(qweight|qzeros)$|weight_packed$"),
+        "part of a quantised draft; only plain weights and MLX's affine ones are known",
     ),
     (re.compile(r"mlp\.(experts|router|gate)\."), "part of a mixture of experts, which is not known for drafts"),
 )

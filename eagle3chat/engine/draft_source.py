@@ -5,6 +5,7 @@
     config    draft_config.py         flat, `transformer_layer_config`, `eagle_config`
     d2t       draft_vocabulary.py     offsets, checked
     embedding draft_embedding.py      own or the target's
+    few bits  draft_quantization.py   matrices in MLX's affine layout, declared as there
     taps      ids at the top of the config are boundaries; in a nested `eagle_config` whose first id is 1 they
               name layers by their output, so the boundary is one more
 
@@ -26,6 +27,7 @@ from eagle3chat.engine.draft_config import EAGLE_CONFIG, TAP_IDS, check_flags, m
 from eagle3chat.engine.draft_embedding import TargetRows, check_shared, wants_own
 from eagle3chat.engine.draft_files import read_weights
 from eagle3chat.engine.draft_names import canonical, layer_count
+from eagle3chat.engine.draft_quantization import read_quantization
 from eagle3chat.engine.draft_vocabulary import MASK, OFFSETS, target_ids
 from eagle3chat.engine.errors import CheckpointError
 from eagle3chat.engine.hf_values import number, read_json, whole
@@ -64,14 +66,16 @@ def open_eagle3(
     draft = replace(draft, own_embedding=own)
     named, draft = _with_head(named, draft, config, target, where)
     tensors = _tensors(named, draft, target, where)
-    problem = problem_in_draft({tensor.name: tensor for tensor in tensors}, draft, target.vocab_size)
+    quantization = read_quantization(config, named, where)
+    problem = problem_in_draft({tensor.name: tensor for tensor in tensors}, draft, target.vocab_size, quantization)
     if problem:
         raise CheckpointError(f"{where}: {problem}.", OTHER)
     remarks = (
         f"{where}: taps at boundaries {', '.join(map(str, draft.taps))} ({how})",
         remark and f"{where}: {remark}",
     )
-    return DraftSource(path.resolve().name, draft, tensors, (config_file, *files), tuple(filter(None, remarks)))
+    files = (config_file, *files)
+    return DraftSource(path.resolve().name, draft, tensors, files, tuple(filter(None, remarks)), quantization)
 
 
 def _config(config: Mapping[str, Any], named: Named, target: TargetConfig, where: str) -> DraftConfig:

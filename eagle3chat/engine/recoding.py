@@ -92,11 +92,14 @@ def recoded_draft(source: DraftSource, changes: Changes, errors: Errors) -> tupl
 
     Raises:
         SettingError: So many bits are not possible.
+        CheckpointError: It is quantised already.
     """
     if not changes.draft_bits:
-        return source, None
+        return source, source.quantization
     if changes.draft_bits not in DRAFT_BITS:
         raise SettingError(f"A draft of {changes.draft_bits} bits is not possible.", "Use --draft-bits 4 or 8.")
+    if source.quantization is not None:
+        raise CheckpointError(f"{source.name} is quantised already.", "Leave out --quantize-draft.")
     tensors = {tensor.name: tensor for tensor in source.tensors}
     shapes = draft_tensors(source.config)
     forms: dict[str, Form] = {}

@@ -1,7 +1,8 @@
 """Conversations of token ids: what a draft learns from. Read, deduplicated and split by prompt.
 
 A JSONL line has `prompt` (text) and, of a whole conversation, `reply_ids` (token ids, the stop token included where
-the reply ended by itself); `temperature`, `source` and `kind` are optional. Knows no tensors and no target.
+the reply ended by itself); `temperature`, `source` and `kind` are optional, and `times`, how often an epoch has it, for
+what a draft is weak in. Knows no tensors and no target.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from eagle3chat.engine.errors import TrainError
 
+MOST_TIMES = 100
 EXAMPLE = 'Each line is an object such as {"prompt": "Why?", "reply_ids": [788, 2]}.'
 
 
@@ -26,6 +28,7 @@ class Line:
     reply_ids: tuple[int, ...] = ()
     temperature: float = 0.0  # that the reply was sampled at
     kind: str = ""
+    times: int = 1  # in an epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Conversation:
     Args:
         ids: Prompt, then reply.
         start: Where the reply begins; at least 2, since a draft starts two tokens before what it proposes.
+        times: How often an epoch has it.
     """
 
     ids: tuple[int, ...]
@@ -42,6 +46,7 @@ class Conversation:
     temperature: float
     kind: str
     prompt: str
+    times: int = 1
 
     @property
     def key(self) -> str:
@@ -81,8 +86,11 @@ def _line(raw: str, where: str) -> Line:
     temperature = entry.get("temperature", 0.0)
     if type(temperature) not in (int, float):
         raise TrainError(f"{where}: temperature is not a number.", EXAMPLE)
+    times = entry.get("times", 1)
+    if type(times) is not int or not 1 <= times <= MOST_TIMES:
+        raise TrainError(f"{where}: times is not a number from 1 to {MOST_TIMES}.", EXAMPLE)
     kind = entry.get("kind") or entry.get("source") or ""
-    return Line(entry["prompt"], tuple(reply), float(temperature), str(kind))
+    return Line(entry["prompt"], tuple(reply), float(temperature), str(kind), times)
 
 
 def conversations(
@@ -107,7 +115,7 @@ def conversations(
         head = tuple(prompt_ids(line.prompt))
         ids = (head + line.reply_ids)[:longest]
         if len(head) >= 2 and len(ids) > len(head):
-            made = Conversation(ids, len(head), line.temperature, line.kind, line.prompt)
+            made = Conversation(ids, len(head), line.temperature, line.kind, line.prompt, line.times)
             found.setdefault((ids, len(head)), made)
     return list(found.values())
 

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from eagle3chat.train.recipe import Recipe
 RUN_FILE = "run.json"
 WORK = "training"  # inside the output directory: all that is needed to go on, and nothing that the draft needs
 VOCABULARY = 12288
+TEMPERATURES = (0.0, 0.7, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Job:
         data: JSONL of prompts or conversations, or None: the target writes its own.
         conversations: How many, where the target writes.
         reply_tokens: Of a sampled reply at most.
+        temperatures: Of the sampled replies, in turn; 0 is greedy.
         vocabulary: Size of the draft's.
         taps: Boundaries, or None: early, middle and late.
         held_out: Share of the prompts.
@@ -45,6 +48,7 @@ class Job:
     data: Path | None = None
     conversations: int = 2000
     reply_tokens: int = 256
+    temperatures: tuple[float, ...] = TEMPERATURES
     vocabulary: int = VOCABULARY
     taps: tuple[int, ...] | None = None
     held_out: float = 0.03
@@ -68,12 +72,19 @@ def check(job: Job) -> None:
     """Raise TrainError when a number is out of range."""
     if job.conversations < 2 or job.reply_tokens < 2:
         raise TrainError("A draft needs conversations to learn from.", "Use --conversations 100 or more.")
+    check_temperatures(job.temperatures)
     if not 0.0 < job.held_out < 0.9:
         raise TrainError(f"A held-out share of {job.held_out:g} is out of range.", "Use one such as 0.03.")
     if job.vocabulary < 16:
         raise TrainError(f"A draft vocabulary of {job.vocabulary} is too small.", "Use --vocabulary 8192 or alike.")
     if job.epochs <= 0 or job.minutes < 0 or job.workers < 1:
         raise TrainError("The run's length and its threads must be above 0.", "See eagle3chat train --help.")
+
+
+def check_temperatures(temperatures: Sequence[float]) -> None:
+    """Raise TrainError when there is none, or one cannot be sampled at."""
+    if not temperatures or not all(0.0 <= t <= 2.0 for t in temperatures):
+        raise TrainError("Replies are sampled at temperatures from 0 to 2.", "Use --temperatures 0,0.7,1 or alike.")
 
 
 def new_config(manifest: Manifest, vocabulary: int, taps: tuple[int, ...] | None) -> DraftConfig:

@@ -5,6 +5,7 @@ Knows the order of the work; each part is its own module's.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Sequence
@@ -163,7 +164,9 @@ def _sampled(job: Job, pair: Pair, asked: Sequence[Line] | None, display: Displa
         left = (total - done) / pace if pace > 0 else None
         display.stage(f"writing conversations, {tokens} reply tokens", done / total, left)
 
-    return sample(pair, job.work / DATA, asked, job.conversations, job.reply_tokens, job.recipe.seed, told)
+    return sample(
+        pair, job.work / DATA, asked, job.conversations, job.reply_tokens, job.temperatures, job.recipe.seed, told
+    )
 
 
 def _features(
@@ -180,15 +183,21 @@ def _features(
     """The store, filled; what the run needs is said before."""
     everything = (*data.held_out, *data.learned)
     tokens, replies = sum(len(c.ids) for c in everything), sum(len(c.reply) for c in everything)
+    again = sum(len(c.reply) * c.times for c in data.learned) / sum(len(c.reply) for c in data.learned)
     target = bundle.manifest.target
     needs = estimate(
         target, learned.config, tokens, replies, job.recipe.depth, _speed(DTYPES[job.dtype], device) * job.workers
     )
-    if told:
-        display.line(needs.text(None if job.minutes or job.until else job.epochs))
     store = Store(job.work / FEATURES)
+    missing = [conversation for conversation in everything if conversation not in store]
+    share = sum(len(c.ids) for c in missing) / tokens
+    if told:
+        left = dataclasses.replace(
+            needs, feature_seconds=needs.feature_seconds * share, epoch_seconds=needs.epoch_seconds * again
+        )
+        display.line(left.text(None if job.minutes or job.until else job.epochs))
     needs.check(job.work, store.nbytes)
-    if all(conversation in store for conversation in everything):
+    if not missing:
         return store
     precision = Precision(DTYPES[job.dtype], False, device)
     length = max(len(c.ids) for c in everything)
@@ -202,13 +211,13 @@ def _features(
 
 
 def _speed(dtype: torch.dtype, device: torch.device) -> float:
-    """Operations a second of a large product there."""
+    """Operations a second of a large product there, when nothing else is in its way: that of the fastest of some."""
     a, b = (torch.ones(512, 512, dtype=dtype, device=device) for _ in range(2))
-    count, started = 0, time.perf_counter()
-    while (gone := time.perf_counter() - started) < 0.05:
+    least, end = float("inf"), time.perf_counter() + 0.1
+    while (started := time.perf_counter()) < end or least == float("inf"):
         (a @ b)[0, 0].item()
-        count += 1
-    return count * 2 * 512**3 / gone
+        least = min(least, time.perf_counter() - started)
+    return 2.0 * 512**3 / least
 
 
 def _trainer(
@@ -220,9 +229,10 @@ def _trainer(
     said = rows.head[learned.target_ids].to(device)
     targets = SoftTargets(said, draft_ids.to(device), job.recipe.hard, target.logit_softcap)
     head = Head(learned.config, rows.embedding.to(device), max(len(c.ids) for c in data.learned + data.held_out) + 8)
-    until = job.until or (time.time() + 60.0 * job.minutes if job.minutes else 0.0)
     an_epoch = sum(1 for _ in batches(data.learned, job.recipe.seed, 0, job.recipe.batch_tokens))
-    limit = Limit(until=until) if until else Limit(updates=max(1, math.ceil(job.epochs * an_epoch)))
+    limit = Limit(updates=max(1, math.ceil(job.epochs * an_epoch)))
+    if job.until or job.minutes:
+        limit = Limit(until=job.until) if job.until else Limit(seconds=60.0 * job.minutes)
     return Trainer(learned, head, targets, store, data.learned, job.recipe, limit, job.work, job.workers)
 
 

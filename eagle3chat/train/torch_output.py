@@ -54,7 +54,7 @@ def write_all(
         config=trainer.config,
         recipe=job.recipe,
         updates=trainer.updates,
-        epochs=sum(u.tokens for u in updates) / max(1, sum(len(c.reply) for c in learned)),
+        epochs=sum(u.tokens for u in updates) / max(1, sum(len(c.reply) * c.times for c in learned)),
         minutes=sum(u.seconds for u in updates) / 60.0,
         chain=CHAIN,
         whole=whole,

@@ -19,7 +19,6 @@ from eagle3chat.engine.speculate import speculate
 from eagle3chat.engine.text import ReplyText
 from eagle3chat.train.conversations import Line, read_lines
 
-TEMPERATURES = (0.0, 0.7, 1.0)
 TOP_P = 0.95
 PROMPT_TOKENS = 96
 ATTEMPTS = 20  # for each prompt that is wanted: a small target repeats itself
@@ -94,6 +93,7 @@ def sample(
     given: Sequence[Line] | None,
     count: int,
     limit: int,
+    temperatures: Sequence[float],
     seed: int,
     told: Callable[[int, int, int], None],
 ) -> list[Line]:
@@ -102,6 +102,7 @@ def sample(
     Args:
         given: Prompts to answer; None: the target writes `count` of them.
         limit: Tokens of a reply at most.
+        temperatures: In turn; 0 is greedy.
         told: Told conversations done, of how many, and reply tokens so far.
     """
     done = read_lines(_whole(file)) if file.is_file() else []
@@ -113,7 +114,7 @@ def sample(
         asked = enumerate((line.prompt for line in given[number:]), number)
     with file.open("a", encoding="utf-8") as out:
         for attempt, prompt in asked:
-            temperature = TEMPERATURES[number % len(TEMPERATURES)]
+            temperature = temperatures[number % len(temperatures)]
             sampling = Sampling(temperature=temperature, top_p=TOP_P if temperature else 1.0, seed=_seed(seed, attempt))
             ids = decode(pair, prompt_ids(pair, prompt), sampling, limit)
             kind = "self" if given is None else given[number].kind

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -29,19 +29,24 @@ from eagle3chat.train.torch_rounding import Rounding
 from eagle3chat.train.torch_weights_file import Learned
 
 CHECKPOINT = "checkpoint.pt"
+DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """When a run ends: after so many updates, or at a time (seconds since the epoch); the other one is 0."""
+    """When a run ends: after so many updates, at a time (seconds since the epoch) or after seconds of its own.
+
+    One of the three is not 0. The time in which a run was cut off is none of its seconds.
+    """
 
     updates: int = 0
     until: float = 0.0
+    seconds: float = 0.0
 
 
 def batches(conversations: Sequence[Conversation], seed: int, epoch: int, size: int) -> Iterator[list[Conversation]]:
     """The conversations in the order of an epoch, by about `size` reply tokens."""
-    order = list(conversations)
+    order = [conversation for conversation in conversations for _ in range(conversation.times)]
     random.Random(f"{seed}-{epoch}").shuffle(order)
     batch: list[Conversation] = []
     for conversation in order:
@@ -86,7 +91,7 @@ class Trainer:
         )
         self.updates = self.epoch = self._place = 0
         self._rounding = Rounding(head.embedding.dtype)
-        self._began = time.time()
+        self._began, self._spent = time.time(), 0.0  # of this process, and what those before it took
         self._reading = threading.Lock()
         self._pool = ThreadPoolExecutor(workers)
 
@@ -119,8 +124,9 @@ class Trainer:
         """How much of the run is done, 0..1."""
         if self.limit.updates:
             return min(1.0, self.updates / self.limit.updates)
-        span = self.limit.until - self._began
-        return min(1.0, (time.time() - self._began) / span) if span > 0 else 1.0
+        spent = self._spent + time.time() - self._began
+        whole = self.limit.seconds or self._spent + self.limit.until - self._began
+        return min(1.0, spent / whole) if whole > 0 else 1.0
 
     def run(self, told: Callable[[Update], None]) -> None:
         """Update until the limit is reached. `told` is called after each update and may take its time or raise."""
@@ -189,14 +195,14 @@ class Trainer:
             "optimiser": self._optimiser.state_dict(),
             "target_ids": self.target_ids,
             "place": [self.updates, self.epoch, self._place],
-            "began": self._began,
+            "spent": self._spent + time.time() - self._began,
             "until": self.limit.until,
         }
         torch.save(state, part)
         os.replace(part, self._directory / CHECKPOINT)
 
     def load(self) -> bool:
-        """Go on from the checkpoint; False: there is none. A run by the clock keeps the time that it began at."""
+        """Go on from the checkpoint; False: there is none. A run up to a time of day keeps the day that it had."""
         file = self._directory / CHECKPOINT
         if not file.is_file():
             return False
@@ -206,7 +212,9 @@ class Trainer:
                 value.copy_(state["weights"][name])
         self._optimiser.load_state_dict(state["optimiser"])
         self.updates, self.epoch, self._place = state["place"]
-        self._began = state["began"]
+        self._began, self._spent = time.time(), state["spent"]
+        if self.limit.until and state["until"] and (self.limit.until - state["until"]) % DAY == 0.0:
+            self.limit = replace(self.limit, until=state["until"])
         return True
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ In memory they are float32 under the canonical names of `engine.layout`. Knows n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from torch import Tensor
 
 from eagle3chat.engine.checkpoint import DraftSource
 from eagle3chat.engine.config import DraftConfig, TargetConfig
-from eagle3chat.engine.layout import TARGET_IDS, draft_tensors
+from eagle3chat.engine.layout import TARGET_IDS, draft_tensors, group_and_bits
+from eagle3chat.engine.recoding import opened
 from eagle3chat.engine.tensor_file import LazyTensor, write_tensors
 from eagle3chat.engine.torch_weights import Checkpoint, dense
 from eagle3chat.train.torch_head import ATTENTION, HEAD, MLP
@@ -87,11 +88,23 @@ def read_target_rows(config: TargetConfig, checkpoint: Checkpoint, dtype: torch.
 def from_source(source: DraftSource) -> Learned:
     """A foreign draft's weights."""
     tensors = {}
-    for tensor in source.tensors:
+    for tensor in _plain(source):
         data = torch.frombuffer(bytearray(tensor.read()), dtype=TYPES[tensor.dtype]).view(tensor.shape)
         tensors[tensor.name] = data
     ids = tensors.pop(TARGET_IDS)
     return Learned(source.config, {name: value.float() for name, value in tensors.items()}, ids)
+
+
+def _plain(source: DraftSource) -> Iterator[LazyTensor]:
+    """The tensors, those in few bits as their numbers."""
+    named = {tensor.name: tensor for tensor in source.tensors}
+    for name, tensor in named.items():
+        module = name.removesuffix(".weight")
+        if source.quantization is not None and f"{module}.scales" in named:
+            _, bits = group_and_bits(source.quantization, module)
+            yield opened(tensor, named[f"{module}.scales"], named[f"{module}.biases"], bits)
+        elif not name.endswith((".scales", ".biases")):
+            yield tensor
 
 
 def from_target(config: DraftConfig, rows: TargetRows, target_ids: Tensor, seed: int) -> Learned:

@@ -38,6 +38,8 @@ def talk(ids: tuple[int, ...], start: int, prompt: str = "p") -> Conversation:
         ('{"prompt": "a", "reply_ids": [1, -1]}', "line 2: reply_ids"),
         ('{"prompt": "a", "reply_ids": [1.5]}', "line 2: reply_ids"),
         ('{"prompt": "a", "temperature": "hot"}', "line 2: temperature"),
+        ('{"prompt": "a", "times": 0}', "line 2: times"),
+        ('{"prompt": "a", "times": 1.5}', "line 2: times"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, words: str) -> None:
@@ -54,8 +56,10 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_lines_are_read_as_they_are(tmp_path: Path) -> None:
     file = tmp_path / "data.jsonl"
-    file.write_text('{"prompt": "a", "reply_ids": [3, 2], "temperature": 1, "source": "self"}\n\n{"prompt": "b"}\n')
-    assert read_lines(file) == [Line("a", (3, 2), 1.0, "self"), Line("b")]
+    file.write_text(
+        '{"prompt": "a", "reply_ids": [3, 2], "temperature": 1, "source": "self"}\n\n{"prompt": "b", "times": 3}\n'
+    )
+    assert read_lines(file) == [Line("a", (3, 2), 1.0, "self"), Line("b", times=3)]
 
 
 def render(text: str) -> list[int]:
@@ -63,10 +67,17 @@ def render(text: str) -> list[int]:
 
 
 def test_conversations_are_whole_once_and_cut() -> None:
-    lines = [Line("a", (5, 6)), Line("a", (5, 6)), Line("a", (5, 7)), Line("b"), Line("c", tuple(range(3, 60)))]
+    lines = [
+        Line("a", (5, 6)),
+        Line("a", (5, 6)),
+        Line("a", (5, 7), times=4),
+        Line("b"),
+        Line("c", tuple(range(3, 60))),
+    ]
     found = conversations(lines, render, 300, 20)
     assert [c.ids for c in found] == [(1, 2, 97, 5, 6), (1, 2, 97, 5, 7), (1, 2, 99, *range(3, 20))]
     assert [c.start for c in found] == [3, 3, 3]
+    assert [c.times for c in found] == [1, 4, 1]
     assert len({c.key for c in found}) == 3
 
 
