@@ -58,15 +58,19 @@ def read_chunk(data: str) -> Chunk:
     )
 
 
-def error_words(value: Json) -> str:
-    """The server's own words for an error, on one line, without the full stop at their end."""
+def error_words(value: Json, status: int = 0) -> str:
+    """The server's own words for an error, on one line, without the full stop at their end.
+
+    Args:
+        status: Is told anyway.
+    """
     error = value.get("error")
     words = error if isinstance(error, str) else text(inner(value, "error"), "message") or text(value, "message")
     detail = value.get("detail")
     if not words and detail:
         words = detail if isinstance(detail, str) else json.dumps(detail)
     code = inner(value, "error").get("code")
-    if isinstance(code, int) and str(code) not in words:
+    if isinstance(code, int) and code != status and str(code) not in words:
         words = f"status {code}, {words}" if words else f"status {code}"
     return one_line(words or "without a word")
 

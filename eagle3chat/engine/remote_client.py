@@ -182,7 +182,7 @@ class Client:
         text = data.decode("utf-8", "replace")
         try:
             value = json.loads(text)
-            words = error_words(value) if isinstance(value, dict) else ""
+            words = error_words(value, response.status_code) if isinstance(value, dict) else ""
         except (ValueError, RecursionError):
             words = "" if text.lstrip().startswith("<") else one_line(text)  # a page for a browser
         return StatusError(response.status_code, words, response.headers.get("Retry-After", ""))

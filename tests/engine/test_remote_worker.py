@@ -185,6 +185,13 @@ def test_llama_server_with_its_timings_and_progress() -> None:
         assert [r.burst for r in heard.rounds] == [Burst(1), Burst(1)]
 
 
+def test_a_status_is_told_once() -> None:
+    error = {"error": {"code": 401, "message": "Invalid API Key", "type": "authentication_error"}}
+    with serving({"/v1/models": lambda h: h.json(error, 401)}) as fake, talking(fake) as heard:
+        words = heard.opened().message
+        assert words == "The server answered with status 401 (the key is missing or wrong): Invalid API Key."
+
+
 def test_mlx_serves_what_it_was_started_with() -> None:
     one = {"/v1/models": lambda h: h.json({"data": [{"id": "downloaded"}]}), CHAT: HELLO}
     with serving(one) as fake, talking(fake) as heard:  # the list is that of all downloads
