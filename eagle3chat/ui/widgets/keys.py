@@ -18,7 +18,7 @@ NOTICE_SECONDS = 8.0
 
 # (key, what it does, importance: the least important ones go first where there is no room)
 IDLE = (
-    ("ctrl+g/ctrl+t", "temperature -/+", 1),
+    ("ctrl+g/ctrl+t", "temp -/+", 1),
     ("F7-F9", "chain", 5),
     ("F3", "marks", 3),
     ("F4", "inspect", 2),
