@@ -1,8 +1,8 @@
 """Builds the CPU kernels, where a C++ compiler is found; without one the install succeeds without them.
 
 The library has a plain C interface and is loaded by path (see eagle3chat/kernels/cpu.py), so it includes no
-header of Python or torch. Code for newer CPUs is marked function by function and chosen when it runs: one
-build serves all machines of an architecture.
+header of Python or torch. Code for newer CPUs (AVX2, AVX512, AArch64's dot product) is marked function by function and
+chosen when it runs: one build serves all machines of an architecture, and no flag names one.
 """
 
 import sys

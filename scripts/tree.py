@@ -17,7 +17,7 @@ HEAD = "## Files\n\n"
 COLUMN = 34  # cells before what a file is
 PLAIN = {  # what has no docstring of its own
     "eagle3chat/data/": "the built-in draft, prompts for bench",
-    "eagle3chat/kernels/src/": "the CPU kernels in C++: AVX512, AVX2, portable; a small thread pool",
+    "eagle3chat/kernels/src/": "the CPU kernels in C++: AVX512, AVX2, NEON, portable; a small thread pool",
     "eagle3chat/ui/chat.tcss": "the screen's style sheet",
     "docs/": "pictures, and pages on single subjects",
     "tests/": "mirrors the tree; reference/ is the slow truth, contract/ holds backends to it, gpu/ needs CUDA",

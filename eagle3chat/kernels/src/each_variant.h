@@ -1,5 +1,5 @@
-// Includes the file named E3_BODY once a variant, in namespaces e3::portable, e3::avx2 and e3::avx512, each with the
-// instructions of its variant allowed. `E3_CALL(name, ...)` calls the name of the variant in use.
+// Includes the file named E3_BODY once a variant, in namespaces e3::portable, e3::avx2, e3::avx512 and e3::neon, each
+// with the instructions of its variant allowed. `E3_CALL(name, ...)` calls the name of the variant in use.
 namespace e3 {
 namespace {
 namespace portable {
@@ -26,6 +26,14 @@ namespace avx512 {
 #include E3_BODY
 }  // namespace avx512
 #pragma GCC pop_options
+#elif defined(__aarch64__)
+namespace neon {  // no instructions beyond those that every AArch64 CPU has
+#define E3_NEON_LANES 1
+#include "lanes_portable.h"
+#undef E3_NEON_LANES
+#include "lanes_common.h"
+#include E3_BODY
+}  // namespace neon
 #endif
 }  // namespace
 }  // namespace e3
@@ -36,6 +44,13 @@ namespace avx512 {
     case e3::kAvx512: e3::avx512::name(__VA_ARGS__); break; \
     case e3::kAvx2: e3::avx2::name(__VA_ARGS__); break;     \
     default: e3::portable::name(__VA_ARGS__);        \
+  }
+#elif defined(__aarch64__)
+#define E3_CALL(name, ...)                         \
+  if (e3::variant() == e3::kNeon) {                \
+    e3::neon::name(__VA_ARGS__);                   \
+  } else {                                         \
+    e3::portable::name(__VA_ARGS__);               \
   }
 #else
 #define E3_CALL(name, ...) e3::portable::name(__VA_ARGS__)

@@ -2,9 +2,25 @@
 
 #include <atomic>
 #include <initializer_list>
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 namespace e3 {
 namespace {
+
+#if defined(__aarch64__)
+bool has_dot_product() {
+#if defined(__APPLE__) || defined(__ARM_FEATURE_DOTPROD)  // all of Apple's computers have it
+  return true;
+#elif defined(__linux__)
+  constexpr unsigned long kBit = 1UL << 20;  // HWCAP_ASIMDDP of Linux's asm/hwcap.h, which old headers lack
+  return (getauxval(AT_HWCAP) & kBit) != 0;
+#else
+  return false;
+#endif
+}
+#endif
 
 bool has(int wanted) {
   switch (wanted) {
@@ -17,9 +33,9 @@ bool has(int wanted) {
       return has(kAvx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
              __builtin_cpu_supports("avx512vnni");
-#elif defined(__ARM_FEATURE_DOTPROD)
+#elif defined(__aarch64__)
     case kNeon:
-      return true;
+      return has_dot_product();
 #endif
     default:
       return false;

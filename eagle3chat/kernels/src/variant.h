@@ -10,7 +10,7 @@ enum Variant : int {
   kPortable = 0,
   kAvx2 = 1,    // AVX2, FMA, F16C
   kAvx512 = 2,  // AVX512 F, BW, DQ, VL and VNNI
-  kNeon = 3,    // AArch64 with the dot product, chosen when compiling
+  kNeon = 3,    // AArch64 with the dot product of 8-bit integers
 };
 
 Variant variant();
