@@ -14,6 +14,7 @@ from pathlib import Path
 from eagle3chat.bench import AUTO, Plan, load_cases, measure
 from eagle3chat.bench_contexts import measure_contexts
 from eagle3chat.bench_machine import meter_of, this_machine
+from eagle3chat.bench_plot import draw
 from eagle3chat.bench_profile import profile
 from eagle3chat.bench_rows import row_costs
 from eagle3chat.bench_summary import summarise
@@ -38,6 +39,9 @@ def bench(args: argparse.Namespace) -> int:
     """
     wishes = read_wishes(args, max_new_tokens=MAX_NEW_TOKENS)
     plan = read_plan(args, wishes)
+    picture = flag(args, "plot")
+    if picture is not None and not Path(picture).parent.is_dir():
+        raise SettingError(f"There is no directory for the plot {picture}.", "Check --plot.")
     server = server_wished(args, wishes)
     runs_there: dict[str, object] = {}
     if server is not None:
@@ -61,6 +65,8 @@ def bench(args: argparse.Namespace) -> int:
         for line in table(figures):
             print(clean_line(line))
     print(document(figures, runs_there), flush=True)
+    if picture is not None:
+        write_plot(Path(picture), figures)
     return 0
 
 
@@ -107,6 +113,20 @@ def bench_pair(pair: Pair, plan: Plan, *, profiled: bool = False) -> Figures:
         bandwidth=bandwidth,
         profiles=profiles,
     )
+
+
+def write_plot(path: Path, figures: Figures) -> None:
+    """Draw the figures into a file.
+
+    Raises:
+        SettingError: It cannot be written.
+    """
+    info, machine = figures.info, figures.machine
+    title = f"{info.model}, {info.backend} {info.device} {info.dtype}, {machine.cpu}, {len(figures.plan.cases)} prompts"
+    try:
+        path.write_text(draw(title, figures.summaries, figures.rows), encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"The plot {path} cannot be written: {error.strerror}.", "Check --plot.") from error
 
 
 def read_plan(args: argparse.Namespace, wishes: Wishes) -> Plan:
