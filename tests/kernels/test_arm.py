@@ -9,16 +9,7 @@ from pathlib import Path
 import pytest
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
-FLAGS = ["-std=c++17", "-O1", "-ffp-contract=off", "-pthread", "-static", "-Wall", "-Werror"]
-    "-std=c++17",
-    "-O1",
-    "-ffp-contract=off",
-    "-pthread",
-    "-static",
-    "-Wall",
-    "-Werror",
-    "-Wno-maybe-uninitialized",
-]
+FLAGS = "-std=c++17 -O1 -ffp-contract=off -pthread -static -Wall -Werror -Wno-maybe-uninitialized".split()
 HERE = Path(__file__).parent
 SOURCES = sorted((HERE.parents[1] / "eagle3chat/kernels/src").glob("*.cpp"))
 
@@ -32,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """variants.cpp with the kernels, for AArch64."""
     made = tmp_path_factory.mktemp("arm") / "variants"
-    subprocess.run([COMPILER, *FLAGS, "-Wno-maybe-uninitialized", *map(str, SOURCES), str(HERE / "variants.cpp"), "-o", str(made)], check=True)
+    subprocess.run([COMPILER, *FLAGS, *map(str, SOURCES), str(HERE / "variants.cpp"), "-o", str(made)], check=True)
     return made
 
 
