@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
-FLAGS = "-std=c++17 -O1 -ffp-contract=off -pthread -static -Wall -Werror -Wno-maybe-uninitialized".split()
+OPTIONS = ["-std=c++17", "-O1", "-ffp-contract=off", "-pthread", "-static"]
+WARNINGS = ["-Wall", "-Werror", "-Wno-maybe-uninitialized"]
 HERE = Path(__file__).parent
 SOURCES = sorted((HERE.parents[1] / "eagle3chat/kernels/src").glob("*.cpp"))
 
@@ -23,7 +24,9 @@ pytestmark = pytest.mark.skipif(
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """variants.cpp with the kernels, for AArch64."""
     made = tmp_path_factory.mktemp("arm") / "variants"
-    subprocess.run([COMPILER, *FLAGS, *map(str, SOURCES), str(HERE / "variants.cpp"), "-o", str(made)], check=True)
+    subprocess.run(
+        [COMPILER, *OPTIONS, *WARNINGS, *map(str, SOURCES), str(HERE / "variants.cpp"), "-o", str(made)], check=True
+    )
     return made
 
 
