@@ -160,6 +160,8 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
         self._timer = self.set_interval(self._flush_seconds, self._wake, pause=True)
         self.stage.prompt.area.focus()
         self.stage.prompt.area.cursor_blink = self.animation_level != "none"
+        if not self.is_headless:
+            self.call_after_refresh(gc.freeze)  # to look through what the start made takes 40 ms of a reply
         self.run_worker(self.link.start(), group="worker", name="start")
 
     def _theme_that_suits(self, light: bool | None) -> None:

@@ -120,17 +120,16 @@ def drawn(tokens: Iterable[Token]) -> str:
     return "".join(parts)
 
 
-def is_safe(block: str) -> bool:
-    """Whether the block drawn as Markdown loses nothing but the marks of Markdown itself."""
+def safe_tokens(block: str) -> list[Token] | None:
+    """The block's Markdown, if drawn as that it loses nothing but the marks of Markdown itself."""
     if not block.strip():
-        return False
+        return None
     tokens = parser().parse(block)
-    fenced = all(token.type in ("fence", "code_block") for token in tokens)
-    if fenced:
-        return True
+    if all(token.type in ("fence", "code_block") for token in tokens):
+        return tokens
     if _ALIGNED.search("".join(t.content for t in tokens if t.type == "inline")) and not _has_table(tokens):
-        return False
-    return _only_marks_lost(block, drawn(tokens))
+        return None
+    return tokens if _only_marks_lost(block, drawn(tokens)) else None
 
 
 def _has_table(tokens: Iterable[Token]) -> bool:

@@ -16,6 +16,7 @@ from eagle3chat.engine.requests import Controls, PairOptions
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.ui.app import ChatApp
 from eagle3chat.ui.widgets.marked_text import MarkedText
+from eagle3chat.ui.widgets.rows import Rows
 from eagle3chat.ui.widgets.settled import Paragraph, Settled
 
 CONTROLS = Controls(3, Sampling(temperature=0.8, seed=7))
@@ -55,11 +56,16 @@ class Driver:
         await self.until(lambda: not self.app.link._waiting)
         await self.pilot.pause()
 
+    async def coloured(self) -> None:
+        """Wait until all code has its colours."""
+        workers = self.app.workers
+        await workers.wait_for_complete([worker for worker in workers if worker.group == "colours"])
+
     def shown(self) -> str:
         """Text of all replies in the conversation as it is drawn, block after block."""
         parts: list[str] = []
         for widget in self.app.stage.conversation.column.children:
-            if isinstance(widget, MarkedText):
+            if isinstance(widget, MarkedText | Rows):
                 parts.append(widget.text)
             elif isinstance(widget, Paragraph):
                 parts.append(widget.content.plain)

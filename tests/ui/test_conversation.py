@@ -13,7 +13,7 @@ from textual.content import Content
 from eagle3chat.ui.blocks import parser
 from eagle3chat.ui.clean import clean
 from eagle3chat.ui.widgets.marked_text import MarkedText
-from eagle3chat.ui.widgets.settled import Paragraph, Settled, markdown_widget
+from eagle3chat.ui.widgets.settled import Listing, Paragraph, Settled, markdown_widget
 
 DOCUMENTS = [
     "One word.",
@@ -60,11 +60,13 @@ async def test_a_block_settles_once_and_stays():
         for event in whole_reply("First para.\n\n- a\n- b\n\nLast 2*3*4 one.\n\nEnd."):
             await driver.emit(event)
             column = driver.app.stage.conversation.column
-            seen.append([id(w) for w in column.query("Paragraph, Settled, .settled-plain")])
+            seen.append([id(w) for w in column.query("Paragraph, Settled, Rows, .settled-plain")])
         for before, after in itertools.pairwise(seen):
             assert after[: len(before)] == before
-        kinds = [type(w) for w in driver.app.stage.conversation.column.query("Paragraph, Settled, .settled-plain")]
-        assert kinds == [Paragraph, Settled, MarkedText, Paragraph]
+        kinds = [
+            type(w) for w in driver.app.stage.conversation.column.query("Paragraph, Settled, Rows, .settled-plain")
+        ]
+        assert kinds == [Paragraph, Listing, MarkedText, Paragraph]
 
 
 async def test_the_tail_is_plain_and_grows_only():
@@ -113,11 +115,12 @@ async def test_rounds_that_wait_are_drawn_in_one_go():
 
 
 async def test_the_parser_draws_what_the_check_expects():
-    """`is_safe` reasons about tokens; Textual must draw the same characters."""
+    """`safe_tokens` reasons about tokens; Textual must draw the same characters."""
     async with running((100, 40)) as driver:
         column = driver.app.stage.conversation.column
         line = "A **b** `c` ~~d~~ *e* <f> \\(g\\) &amp; [h](i)"
-        await column.mount_all([markdown_widget(f"{line}\nsecond"), Settled(f"> {line}\n> second")])
+        text = f"{line}\nsecond"
+        await column.mount_all([markdown_widget(text, parser().parse(text)), Settled(f"> {line}\n> second")])
         await driver.pilot.pause()
         expected = "A b c d e <f> \\(g\\) &amp; [h](i)\nsecond"
         assert column.query_one(Paragraph).content.plain == expected

@@ -27,6 +27,7 @@ from eagle3chat.ui.marks import Piece
 from eagle3chat.ui.thinking import reply_parts
 from eagle3chat.ui.widgets.marked_text import MarkedText
 from eagle3chat.ui.widgets.reply import Reply, settled
+from eagle3chat.ui.widgets.rows import Rows
 from eagle3chat.ui.widgets.settled import Paragraph
 from eagle3chat.ui.widgets.thought import Thought
 from eagle3chat.ui.widgets.under import Under
@@ -225,7 +226,7 @@ class Conversation(VerticalScroll, can_focus=False):
         return self._note(f"{self._hidden} earlier {were} not shown: PgUp at the top shows more")
 
     def _label(self, who: str) -> Widget:
-        label = Content.assemble((self._glyphs.bar, "$primary" if who == "model" else "$quiet"), f" {who}")
+        label = Content.assemble((self._glyphs.bar, "$emphasis" if who == "model" else "$quiet"), f" {who}")
         return Static(label, classes="label", markup=False)
 
     def _user(self, text: str) -> list[Widget]:
@@ -268,7 +269,7 @@ def _first_of_last(past: Sequence[Exchange]) -> int:
 def _text_of(widget: Widget) -> str:
     """What a part of a turn says."""
     match widget:
-        case MarkedText():
+        case MarkedText() | Rows():
             return widget.text
         case Markdown():
             return widget.source

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region, Size
@@ -56,9 +57,6 @@ class MarkedText(Widget):
     """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"marked--accepted", "marked--correction", "marked--bonus", "marked--plain"}
-    DEFAULT_CSS = """
-    MarkedText { height: auto; width: 1fr; }
-    """
     ALLOW_SELECT = True
 
     # Of a widget that does not scroll it is its size, which the layout has just set: no second layout for it.
@@ -71,6 +69,7 @@ class MarkedText(Widget):
         self._places: list[tuple[int, int]] = []  # of each row: line, row in the line
         self._width = 0
         self._styles_of_kinds: dict[str, Style] = {}
+        self._strips: dict[int, Strip] = {}  # of rows, as they were drawn: a text that grows is drawn whole
         self.append(pieces)
 
     @property
@@ -91,6 +90,8 @@ class MarkedText(Widget):
             return
         while self._places and self._places[-1][0] >= first:
             self._places.pop()
+        for row in range(len(self._places), old_rows):
+            self._strips.pop(row, None)
         for number in range(first, len(self._lines)):
             self._break(number)
         if self._height(len(self._places)) != self._height(old_rows):
@@ -131,6 +132,7 @@ class MarkedText(Widget):
 
     def _rebreak(self, width: int) -> None:
         self._width, self._places = width, []
+        self._strips.clear()
         if width:
             for number, line in enumerate(self._lines):
                 line.rows = [0]
@@ -146,6 +148,7 @@ class MarkedText(Widget):
 
     def notify_style_update(self) -> None:
         self._styles_of_kinds.clear()
+        self._strips.clear()
         super().notify_style_update()
 
     def _style(self, kind: Kind) -> Style:
@@ -157,15 +160,28 @@ class MarkedText(Widget):
 
     def render_line(self, y: int) -> Strip:
         if y >= len(self._places):
-            return Strip.blank(self.size.width, self.rich_style)
-        number, row = self._places[y]
+            return Strip.blank(self.size.width, self._style("plain"))
+        strip = self._strips.get(y)
+        if strip is None:
+            strip = self._strips[y] = self._drawn(*self._places[y])
+        return strip
+
+    def _drawn(self, number: int, row: int) -> Strip:
+        """A row, each stretch with its offset in the text for who selects. (To make a strip of a strip costs more.)"""
         line = self._lines[number]
         start = line.rows[row]
         end = line.rows[row + 1] if row + 1 < len(line.rows) else len(line.text)
-        segments = [Segment(piece.text, self._style(piece.kind)) for piece in line.pieces(start, end)]
-        strip = self._selected(Strip(segments), number, start, end)
-        strip = strip.crop(0, self.size.width).apply_offsets(start, number)
-        return strip.extend_cell_length(self.size.width, self.rich_style)
+        segments: list[Segment] = []
+        at, cells = start, 0
+        for piece in line.pieces(start, end):
+            place = Style.from_meta({"offset": (at, number)})
+            segments.append(Segment(piece.text, self._style(piece.kind) + place))
+            at, cells = at + len(piece.text), cells + cell_len(piece.text)
+        width = self.size.width
+        if cells < width:
+            segments.append(Segment(" " * (width - cells), self._style("plain")))
+        strip = Strip(segments, max(cells, width))
+        return self._selected(strip, number, start, end).crop(0, width)
 
     def _selected(self, strip: Strip, number: int, start: int, end: int) -> Strip:
         """The row with the selected part in the selection's style."""
@@ -188,4 +204,5 @@ class MarkedText(Widget):
         return selection.extract(self.text), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
+        self._strips.clear()
         self.refresh()

@@ -13,7 +13,7 @@ from itertools import groupby
 from textual.widget import Widget
 
 from eagle3chat.engine.events import Round
-from eagle3chat.ui.blocks import Splitter, is_safe
+from eagle3chat.ui.blocks import Splitter, safe_tokens
 from eagle3chat.ui.clean import clean
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.marks import Marker, Piece
@@ -95,8 +95,9 @@ class Reply:
 
 def settled(block: str, pieces: Sequence[Piece] | None = None) -> Widget:
     """The widget of a finished block."""
-    if is_safe(block):
-        return markdown_widget(block)
+    tokens = safe_tokens(block)
+    if tokens is not None:
+        return markdown_widget(block, tokens)
     plain = [Piece("plain", block)] if pieces is None else pieces
     return MarkedText(trimmed(plain), classes="settled-plain")
 

@@ -1,10 +1,12 @@
 """A finished block of a reply, drawn as Markdown.
 
-Paragraphs and headings are most of what a model writes, and each is one widget here. The toolkit's Markdown, which
-takes a handful and a layout for each, draws the rest: lists, tables, quotes, fences.
+Paragraphs, headings, lists and code are most of what a model writes, and each is one widget here. The toolkit's
+Markdown, which takes a handful and a layout for each, draws the rest: tables, quotes, code in lists.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 from markdown_it.token import Token
 from textual.content import Content, Span
@@ -15,27 +17,33 @@ from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownFence
 
 from eagle3chat.ui.blocks import parser
+from eagle3chat.ui.code_colours import LONGEST, LONGEST_LINE
+from eagle3chat.ui.listing import Entry, entries
+from eagle3chat.ui.widgets.code import Code
+from eagle3chat.ui.widgets.rows import HungLine, Rows
 
 STYLES = {"strong": "bold", "em": "italic", "s": "strike", "link": "underline"}
-CODE = "$primary on $surface"
+CODE = "$emphasis on $surface"
 PLAIN = "text"  # the language of code without one
-COLOURED, COLOURED_LINE = 60_000, 2_000  # characters of code, and of a line of it, up to which it has colours
 
 
 class Fence(MarkdownFence):
-    """Code. Its colours are those of the language that the model named: to guess one takes as long as it likes."""
+    """Code inside of a list or a quote. Its colours are those of the language that the model named."""
 
     @classmethod
     def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
         named = (language.split() or [PLAIN])[0]
-        longest = max(map(len, code.split("\n")), default=0)
-        if len(code) > COLOURED or longest > COLOURED_LINE:
+        if len(code) > LONGEST or max(map(len, code.split("\n")), default=0) > LONGEST_LINE:
             named = PLAIN
         return super().highlight(code, named, ansi, dark)
 
 
+class Listing(Rows):
+    """A list of paragraphs."""
+
+
 class Settled(Markdown):
-    """Give it clean text that `is_safe`. Links are shown and not opened: a model wrote them."""
+    """Give it clean text that has `safe_tokens`. Links are shown and not opened: a model wrote them."""
 
     BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
     BULLETS = ["• "] * 5  # the others are of doubtful width
@@ -53,15 +61,28 @@ class Paragraph(Static):
         super().__init__(content, markup=False)
 
 
-def markdown_widget(block: str) -> Widget:
-    """The widget of a block that `is_safe`."""
-    tokens = parser().parse(block)
+def markdown_widget(block: str, tokens: Sequence[Token]) -> Widget:
+    """The widget of a block that has these `safe_tokens`."""
     kinds = [token.type for token in tokens]
     if kinds == ["paragraph_open", "inline", "paragraph_close"]:
         return Paragraph(inline_content(tokens[1]))
     if kinds == ["heading_open", "inline", "heading_close"]:
         return Paragraph(inline_content(tokens[1]).stylize("bold"))
-    return Settled(block)
+    if kinds in (["fence"], ["code_block"]):
+        code = tokens[0].content.removesuffix("\n")
+        return Code(code, (tokens[0].info.split() or [""])[0])
+    listed = entries(tokens)
+    return Settled(block) if listed is None else Listing(hung(listed))
+
+
+def hung(listed: Iterable[Entry]) -> list[HungLine]:
+    """The lines of a list."""
+    lines: list[HungLine] = []
+    for entry in listed:
+        parts = inline_content(entry.inline).split("\n", allow_blank=True) if entry.inline else [Content("")]
+        lines.append(HungLine(entry.lead, parts[0]))
+        lines += [HungLine(" " * len(entry.lead), part) for part in parts[1:]]
+    return lines
 
 
 def inline_content(token: Token) -> Content:

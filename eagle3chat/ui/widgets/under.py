@@ -13,10 +13,6 @@ from textual.widget import Widget
 class Under(Widget):
     """Parts with a separator between them."""
 
-    DEFAULT_CSS = """
-    Under { height: auto; width: 1fr; }
-    """
-
     def __init__(self, parts: Sequence[str], separator: str) -> None:
         super().__init__(classes="under")
         self._parts = parts
