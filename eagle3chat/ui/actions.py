@@ -72,6 +72,8 @@ class ControlActions(Parts):
         try:
             found = replace(controls, chain=self.chat.chain, auto=False)
             self.host.set_controls(found if controls.auto else with_auto(controls, self.chat.info))
+            told = f"the chain stays at {found.chain}" if controls.auto else "the chain finds its length: F4 says why"
+            self.stage.keys.tell(told)
         except SettingError as error:
             self.complain(error)
 

@@ -101,12 +101,16 @@ async def test_speculation():
         await typed(driver, "go")
         rounds = rounds_of(tokens_of("Some words of a reply that goes on for a while and then a bit longer."))
         await driver.emit(*rounds[:4])
-        await driver.pilot.press("f3", "f3", "f3", "f9", "f7", "f8", "ctrl+t", "ctrl+g", "ctrl+g")
-        assert [(c.chain, c.auto) for c in driver.worker.adjusted[:3]] == [(4, False), (4, True), (2, False)]
+        await driver.pilot.press("f3", "f3", "f3", "f9", "f7")
+        assert "F4 says why" in driver.notice
+        await driver.pilot.press("f7", "f9", "f8", "ctrl+t", "ctrl+g", "ctrl+g")
+        first, found, stays, longer, chain = driver.worker.adjusted[:5]
+        assert (first.chain, first.auto, found.auto, stays.auto) == (4, False, True, False)
+        assert longer.chain == stays.chain + 1 == chain.chain + 1
         meter = driver.line_with("tau")
         kinds = [sum(r.accepted for r in rounds[:4]), sum(r.rejected is not None for r in rounds[:4])]
         assert f"{kinds[0]} of {sum(kinds)} tested" in meter
-        assert "chain 2" in meter and "T 0.7" in meter and "tok/s" in meter and "1 " in meter
+        assert f"chain {chain.chain}" in meter and "T 0.7" in meter and "tok/s" in meter and "1 " in meter
         await driver.pilot.press("f4")
         await driver.until(lambda: isinstance(driver.app.screen, Inspector))
         await driver.pilot.press("left", "home")
@@ -120,8 +124,8 @@ async def test_speculation():
         await typed(driver, "/slow 0")
         await typed(driver, "/race")
         await driver.until(lambda: isinstance(driver.app.screen, RaceScreen))
-        for chain in (0, 2):
-            laps = rounds_of(tokens_of("Run."), chain=chain)
+        for length in (0, 2):
+            laps = rounds_of(tokens_of("Run."), chain=length)
             await driver.emit(*laps, finished(laps))
         assert any("identical" in line for line in driver.lines())
 
