@@ -17,17 +17,15 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from multiprocessing import Pipe
 from pathlib import Path
 
 from eagle3chat.engine.errors import WorkerError
 from eagle3chat.engine.events import Event, Failed
-from eagle3chat.engine.private_files import private_directory
 from eagle3chat.engine.requests import Adjust, Cancel, Close, Command, Controls, PairOptions, Say
 from eagle3chat.engine.watchdog import Watchdog
+from eagle3chat.engine.worker_log import WorkerLog
 
-LOG_BYTES = 1 << 20  # a log file larger than this is set aside (one is kept) when a worker starts
 GRACE_SECONDS = 2.0  # for a child whose pipe has ended to end too
 TICK_SECONDS = 0.5  # between two looks at the clock while nothing comes
 DUMP_SECONDS = 0.3  # for a child that hangs to write into the log where it stands
@@ -142,12 +140,12 @@ class _Child:
         self._hung = 0.0  # seconds that it was waited for in vain
         self._watchdog = Watchdog.of_environment()
         self._on_event = on_event
-        self._log_path = log_path
+        self._log = WorkerLog(log_path)
         self._outbox: queue.SimpleQueue[PairOptions | Command | None] = queue.SimpleQueue()
         self._outbox.put(options)
         self._pipe, theirs = Pipe()
         try:
-            self.process = _spawn(theirs.fileno(), log_path)
+            self.process = _spawn(theirs.fileno(), self._log)
         except OSError as error:
             self._pipe.close()
             raise WorkerError(f"The decode worker cannot be started: {error.strerror}.") from error
@@ -203,13 +201,15 @@ class _Child:
             code = self._bury()
         if not told and not self._retired:
             what, help = (hung(self._hung), "") if self._hung else (died(code), advice(code))
-            fix = f"Restart it; the chat is kept. {help}Its log is {self._log_path}."
+            fix = f"Restart it; the chat is kept. {help}Its log is {self._log.path}."
             self._on_event(Failed(what, fix, fatal=True))
 
     def _receive(self) -> tuple[Event, ...] | None:
         """The next events; None when the child is gone, perhaps in the middle of one, or was ended."""
         try:
+            self._log.tend()
             while not self._pipe.poll(TICK_SECONDS):
+                self._log.tend()
                 if self._watchdog.waited(TICK_SECONDS):
                     self._end_hung()
                     return None
@@ -277,30 +277,17 @@ def default_log_path() -> Path:
     return user_log_path("eagle3chat") / "worker.log"
 
 
-def _spawn(fd: int, log_path: Path) -> subprocess.Popen[bytes]:
+def _spawn(fd: int, log: WorkerLog) -> subprocess.Popen[bytes]:
     path = os.pathsep.join(str(entry) or os.getcwd() for entry in sys.path)
-    log = _open_log(log_path)
+    written = log.open()
     try:
         return subprocess.Popen(
-            [sys.executable, "-P", "-c", BOOT, path, str(fd), str(log_path)],
+            [sys.executable, "-P", "-c", BOOT, path, str(fd), str(log.path)],
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=written,
+            stderr=written,
             pass_fds=(fd,),
             start_new_session=True,  # signals of the terminal (Ctrl+C, Ctrl+Z) are not for it
         )
     finally:
-        os.close(log)
-
-
-def _open_log(path: Path) -> int:
-    """A descriptor of the log file, rotated; of the null device when it cannot be written: a chat needs no log."""
-    try:
-        private_directory(path.parent)
-        if path.exists() and path.stat().st_size > LOG_BYTES:
-            path.replace(path.with_name(path.name + ".1"))
-        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(log, f"--- {datetime.now(UTC).isoformat(timespec='seconds')} a worker starts\n".encode())
-        return log
-    except OSError:
-        return os.open(os.devnull, os.O_WRONLY)
+        os.close(written)

@@ -21,7 +21,8 @@ from eagle3chat.engine.events import Event, Failed, Finished, Loading, Prefill, 
 from eagle3chat.engine.pair import open_pair
 from eagle3chat.engine.requests import Controls, Message, PairOptions, Say
 from eagle3chat.engine.session import Session
-from eagle3chat.engine.worker import LOG_BYTES, DecodeWorker, died
+from eagle3chat.engine.worker import DecodeWorker, died
+from eagle3chat.engine.worker_log import LOG_BYTES
 
 OPTIONS = PairOptions(backend="scripted", script_seconds=0.002)
 LONG = Say((Message("user", "Tell me"),), Controls(3), max_new_tokens=2000)
@@ -416,9 +417,22 @@ def test_the_log_is_private_and_rotated(tmp_path: Path) -> None:
         os.umask(old)
     screen.until(Ready)
     screen.worker.close()
-    assert path.with_name("worker.log.1").stat().st_size == LOG_BYTES + 1
+    assert path.with_name("worker.log.1").stat().st_size == LOG_BYTES
     assert path.stat().st_size < 1000
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_log_that_grows_while_the_worker_runs_is_cut(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eagle3chat.engine.worker_log.LOOK_SECONDS", 0.0)
+    screen = Screen(log)
+    screen.worker.start()
+    screen.until(Ready)
+    with log.open("ab") as file:
+        file.write(b"x" * (LOG_BYTES + 1))
+    screen.streaming(1)
+    screen.worker.close()
+    assert log.stat().st_size < 1000
+    assert log.with_name("worker.log.1").stat().st_size == LOG_BYTES
 
 
 def test_a_log_that_cannot_be_written_does_not_stop_a_chat(tmp_path: Path) -> None:
