@@ -37,6 +37,7 @@ from eagle3chat.ui.link import Link, WorkerFactory
 from eagle3chat.ui.messages import BackgroundTold, CopyWanted, Submitted, Woken
 from eagle3chat.ui.record import Record
 from eagle3chat.ui.screens.help import Help
+from eagle3chat.ui.sources import source_of
 from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
 from eagle3chat.ui.turns import Turns
 from eagle3chat.ui.widgets.prompt import PromptArea
@@ -175,7 +176,7 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
         self._theme_that_suits(message.light)
 
     async def on_copy_wanted(self, message: CopyWanted) -> None:
-        await self.put_away(message.name, message.text)
+        await self.put_away(message.name, source_of(self.chat, message.text))
 
     def _wake(self) -> None:
         """Have the events fetched; on any thread."""

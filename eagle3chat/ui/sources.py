@@ -6,6 +6,7 @@ import re
 
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.ui.chat import Chat
+from eagle3chat.ui.clean import clean
 from eagle3chat.ui.thinking import answer
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
@@ -36,6 +37,13 @@ def source(chat: Chat, what: str) -> tuple[str, str]:
     else:
         raise SettingError(f"/copy does not know {what!r}.", "Write /copy, /copy code, /copy code 2 or /copy all.")
     raise SettingError("There is nothing to copy yet.", "Write a message first.")
+
+
+def source_of(chat: Chat, shown: str) -> str:
+    """The code that is shown so, as it was written: with its tabs."""
+    live = "".join(r.text for r in chat.reply.rounds) if chat.reply is not None else ""
+    texts = [live, *(e.reply.text for e in reversed(chat.exchanges) if e.reply is not None)]
+    return next((code for text in texts for code in code_blocks(text) if clean(code) == shown), shown)
 
 
 def _block(blocks: list[str], number: str) -> tuple[str, str]:

@@ -268,3 +268,19 @@ async def test_copying(monkeypatch):
         await driver.pilot.press("ctrl+c")
         await typed(driver, "/copy all")
         await driver.until(lambda: copied[-1].startswith("## you\n\ngo"))
+
+
+async def test_code_is_copied_by_a_click_as_it_was_written(monkeypatch):
+    copied = []
+    async with running((80, 40)) as driver:
+        monkeypatch.setattr(driver.app, "copy_to_clipboard", copied.append)
+        await typed(driver, "go")
+        await driver.emit(*whole_reply(ODD))
+        row = next(y for y, line in enumerate(driver.lines()) if "python" in line)
+        assert driver.lines()[row].rstrip().endswith("copy")
+        await driver.pilot.click(offset=(70, row + 1))
+        await driver.pilot.pause()
+        assert not copied  # only the row above the code copies
+        await driver.pilot.click(offset=(70, row))
+        await driver.until(lambda: copied == ["def f():\n\treturn 1"])
+        assert driver.notice.startswith("the code, 18 characters")

@@ -1,6 +1,7 @@
 """A block of code: a surface of its own, long lines broken so that nothing is out of sight.
 
-Colours come behind the text, in slices of a few milliseconds.
+Colours come behind the text, in slices of a few milliseconds. The row above the code names its language, and copies
+it when it is clicked.
 """
 
 from __future__ import annotations
@@ -8,16 +9,21 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
+from textual import events
 from textual.content import Content
 from textual.selection import Selection
+from textual.strip import Strip
 from textual.style import Style
 
 from eagle3chat.ui.code_colours import CodeColours
+from eagle3chat.ui.messages import CopyWanted
+from eagle3chat.ui.widgets.line import spread
 from eagle3chat.ui.widgets.rows import HungLine, Rows
 
 SLICE = 1500  # characters that get their colours at once
 SLICE_SECONDS = 0.03  # between two slices
 INDENT = "  "
+COPY = "copy"
 
 
 class Code(Rows):
@@ -44,6 +50,18 @@ class Code(Rows):
 
     def on_mount(self) -> None:
         self._colour()
+
+    def render_line(self, y: int) -> Strip:
+        if y:
+            return super().render_line(y)
+        width, base = self.size.width, self.base
+        head = spread(Content(f"{INDENT}{self._language}"), Content(f"{COPY}{INDENT}"), width).stylize("$quiet")
+        return self._strip(head, base).crop(0, width).extend_cell_length(width, base.rich_style)
+
+    def on_click(self, event: events.Click) -> None:
+        if event.y - self.gutter.top == 0:
+            event.stop()
+            self.post_message(CopyWanted("the code", self.code))
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
