@@ -1,8 +1,9 @@
 """The `eagle3chat` command: dispatch, and what becomes of errors.
 
 Exit codes: 0; 2 for anything the person can mend, told in one line on stderr; 70 for a mistake of ours, told in one
-line with the path of a report; 130 after Ctrl+C; 141 when the reader of stdout has gone. Importing this module
-imports no tensor library, no tokenizer and no screen: each command is imported when it runs.
+line with the path of a report; 130 after Ctrl+C, 143 and 129 where the chat was asked to end by SIGTERM and SIGHUP;
+141 when the reader of stdout has gone. `doctor` has 1 for what will not work. Importing this module imports no tensor
+library, no tokenizer and no screen: each command is imported when it runs.
 """
 
 from __future__ import annotations
@@ -49,7 +50,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(NO_MEMORY)
         return MENDABLE
     except Exception as error:  # noqa: BLE001  # nobody is shown a traceback
+        if _interrupted(error):
+            return INTERRUPTED
         return _crashed(error, sys.argv[1:] if argv is None else argv)
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl+C is behind an error: some libraries, when they are interrupted, raise one of theirs."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _crashed(error: Exception, argv: Sequence[str]) -> int:

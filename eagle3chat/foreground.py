@@ -16,6 +16,7 @@ from eagle3chat.engine.events import Finished, Info, Prefill, Round
 from eagle3chat.engine.requests import Say
 from eagle3chat.report import Clock, Reply, RoundTimes
 
+BEGAN_NS = time.time_ns() - time.perf_counter_ns()
 Watch = Callable[[Prefill | Round | Finished], None]
 
 
@@ -26,8 +27,9 @@ class Decoder(Protocol):
 
 
 def now_ms() -> int:
-    """Unix time in milliseconds."""
-    return time.time_ns() // 1_000_000
+    """Unix time in milliseconds, as it was when this module was read and counted on from there: a clock that is set
+    meanwhile makes no rate absurd."""
+    return (BEGAN_NS + time.perf_counter_ns()) // 1_000_000
 
 
 def decode(info: Info, session: Decoder, say: Say, watch: Watch, loaded: tuple[int, int]) -> Reply:
