@@ -115,6 +115,9 @@ def _add_bench(parser: Parser) -> None:
     text = "instead: time per round and memory after prompts of so many tokens (chains 0,3 if none are named)"
     group.add_argument("--contexts", metavar="N,N,...", type=_integers, help=text)
     group.add_argument("--profile", action="store_true", help="also where a round's time goes, by its phases")
+    group.add_argument("--peer", metavar="llama.cpp=PATH", help="also in turns: its llama-server, on the same prompts")
+    group.add_argument("--peer-target", metavar="GGUF", help="the peer's target (default: the built-in one, in Q4_0)")
+    group.add_argument("--peer-draft", metavar="GGUF", help="the peer's draft (default: the bundle's)")
     group.add_argument("--plot", metavar="FILE.svg", help="also draw cost, acceptance and speed-up")
     group.add_argument("--json", action="store_true", help="only the JSON document")
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from eagle3chat.bench import AUTO, Plan, load_cases, measure
+from eagle3chat.bench import AUTO, Plan, Run, load_cases, measure
 from eagle3chat.bench_contexts import measure_contexts
 from eagle3chat.bench_machine import meter_of, this_machine
 from eagle3chat.bench_plot import draw
@@ -22,6 +23,7 @@ from eagle3chat.bench_table import Figures, context_document, context_table, doc
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.pair import Pair
 from eagle3chat.opening import Progress, open_wished
+from eagle3chat.peer import NO_PEER, Peer, read_peer
 from eagle3chat.serving import server_wished
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.wishes import Wishes, flag, read_wishes
@@ -42,6 +44,7 @@ def bench(args: argparse.Namespace) -> int:
     picture = flag(args, "plot")
     if picture is not None and not Path(picture).parent.is_dir():
         raise SettingError(f"There is no directory for the plot {picture}.", "Check --plot.")
+    peer_wish = read_peer(args, plan)
     server = server_wished(args, wishes)
     runs_there: dict[str, object] = {}
     if server is not None:
@@ -55,16 +58,18 @@ def bench(args: argparse.Namespace) -> int:
     # The longest chain is checked against the bundle before it is loaded.
     pair = open_wished(dataclasses.replace(wishes, chain=max(plan.chains)), sys.stderr)
     lengths = flag(args, "contexts")
-    try:
+    with ExitStack() as opened:
+        opened.callback(pair.close)
         if lengths is not None:
             return _bench_contexts(pair, plan, lengths, table=not flag(args, "json"))
-        figures = bench_pair(pair, plan, profiled=bool(flag(args, "profile")))
-    finally:
-        pair.close()
+        peer = opened.enter_context(Peer(peer_wish, wishes, pair, plan)) if peer_wish is not None else None
+        beside = peer.beside if peer is not None else iter
+        figures = bench_pair(pair, plan, profiled=bool(flag(args, "profile")), beside=beside)
+    report = peer.report(figures.runs, figures.summaries) if peer is not None else NO_PEER
     if not flag(args, "json"):
-        for line in table(figures):
+        for line in (*table(figures), *report.lines):
             print(clean_line(line))
-    print(document(figures, runs_there), flush=True)
+    print(document(figures, {**runs_there, **report.part}), flush=True)
     if picture is not None:
         write_plot(Path(picture), figures)
     return 0
@@ -84,8 +89,13 @@ def _bench_contexts(pair: Pair, plan: Plan, lengths: Sequence[int], *, table: bo
     return 0
 
 
-def bench_pair(pair: Pair, plan: Plan, *, profiled: bool = False) -> Figures:
+def bench_pair(
+    pair: Pair, plan: Plan, *, profiled: bool = False, beside: Callable[[Iterator[Run]], Iterator[Run]] = iter
+) -> Figures:
     """Measure an open pair by the plan.
+
+    Args:
+        beside: What else is measured while the runs come.
 
     Raises:
         PromptError: A prompt does not fit the context.
@@ -95,7 +105,7 @@ def bench_pair(pair: Pair, plan: Plan, *, profiled: bool = False) -> Figures:
     machine = this_machine(pair)
     meter = meter_of(pair.info, machine)
     try:
-        runs = tuple(measure(pair, plan, progress))
+        runs = tuple(beside(measure(pair, plan, progress)))
         profiles = profile(pair, plan, runs, progress) if profiled else ()
         memory = meter.memory()  # before the bandwidth, whose buffer would count
         progress("reading memory", None)
