@@ -26,7 +26,7 @@ const Kernel& kernel_in_use() {
 #if defined(__x86_64__)
     case kAvx512: return avx512_kernel();
     case kAvx2: return avx2_kernel();
-#elif defined(__aarch64__)
+#elif E3_DOT_PRODUCT
     case kNeon: return neon_kernel();
 #endif
     default: return portable_kernel();

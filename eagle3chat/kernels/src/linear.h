@@ -84,7 +84,7 @@ const Kernel& portable_kernel();
 #if defined(__x86_64__)
 const Kernel& avx2_kernel();
 const Kernel& avx512_kernel();
-#elif defined(__aarch64__)
+#elif E3_DOT_PRODUCT
 const Kernel& neon_kernel();
 #endif
 

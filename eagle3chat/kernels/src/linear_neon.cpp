@@ -2,11 +2,11 @@
 // codes are taken as u - 128, and 128 times the sum of a block's activations is added once. All of it is exact.
 #include "linear.h"
 
-#if defined(__aarch64__)
+#if E3_DOT_PRODUCT
 #include <arm_neon.h>
 
 #if defined(__clang__)
-#define E3_DOT __attribute__((target("dotprod")))
+#define E3_DOT
 #else
 #define E3_DOT __attribute__((target("arch=armv8.2-a+dotprod")))
 #endif

@@ -9,9 +9,9 @@
 namespace e3 {
 namespace {
 
-#if defined(__aarch64__)
+#if E3_DOT_PRODUCT
 bool has_dot_product() {
-#if defined(__APPLE__) || defined(__ARM_FEATURE_DOTPROD)  // all of Apple's computers have it
+#if defined(__ARM_FEATURE_DOTPROD)
   return true;
 #elif defined(__linux__)
   constexpr unsigned long kBit = 1UL << 20;  // HWCAP_ASIMDDP of Linux's asm/hwcap.h, which old headers lack
@@ -28,12 +28,12 @@ bool has(int wanted) {
       return true;
 #if defined(__x86_64__)
     case kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");  // and so F16C, which Clang cannot ask for
     case kAvx512:
       return has(kAvx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
              __builtin_cpu_supports("avx512vnni");
-#elif defined(__aarch64__)
+#elif E3_DOT_PRODUCT
     case kNeon:
       return has_dot_product();
 #endif

@@ -3,6 +3,14 @@
 
 #include "pool.h"
 
+// Whether this compiler can make code with AArch64's dot product: GCC for functions that are marked, Clang where all
+// code may have it, as for Apple's computers.
+#if defined(__aarch64__) && (defined(__ARM_FEATURE_DOTPROD) || !defined(__clang__))
+#define E3_DOT_PRODUCT 1
+#else
+#define E3_DOT_PRODUCT 0
+#endif
+
 namespace e3 {
 
 // The numbers are part of the C interface.
