@@ -23,17 +23,22 @@ class KvCache:
         dtype: Of the activations.
     """
 
+    window = 0  # positions that a row sees; 0: all
+
     def __init__(
         self, layers: int, kv_heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.capacity = capacity
         self.rows = 0
+        self.first = 0  # position of the buffer's first row
+        self.moves = 0  # times that the buffer was another one
         # Not filled: on a CPU the pages of a long context cost memory only once they are used.
         self._hold(torch.empty(layers, 2 * kv_heads, capacity, head_dim, dtype=dtype, device=device))
 
     def _hold(self, data: Tensor) -> None:
         kv_heads = data.shape[1] // 2
         self.data = data
+        self.moves += 1
         self.keys = [layer[:kv_heads, None] for layer in data]  # each [kv, 1, capacity, d]
         self.values = [layer[kv_heads:, None] for layer in data]
         self.both = list(data)
@@ -47,9 +52,26 @@ class KvCache:
         """The cache and the place in it that a layer of the target reads."""
         return self, layer
 
+    @property
+    def parts(self) -> tuple[KvCache, ...]:
+        """The buffers there are: this one."""
+        return (self,)
+
     def prepare(self, rows: int) -> None:
         """Make room for a pass of so many rows."""
         assert self.rows + rows <= self.capacity, (self.rows, rows, self.capacity)
+
+    def put(self, layer: int, slots: Tensor, kv: Tensor) -> None:
+        """Put [M, 2 * kv_heads, d] into rows of the buffer that the device knows, int64 [M]."""
+        self.both[layer].index_copy_(1, slots, kv.transpose(0, 1))
+
+    def front(self, layer: int, slots: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the buffer's first rows, [kv, 1, slots, d] each, not copied."""
+        return self.keys[layer].narrow(2, 0, slots), self.values[layer].narrow(2, 0, slots)
+
+    def blank(self) -> None:
+        """Overwrite what lies beyond the rows that count: shares of 0 may then be multiplied with it."""
+        self.data[:, :, self.rows - self.first :].zero_()
 
     def write(self, layer: int, start: int, kv: Tensor) -> None:
         """Put [M, 2 * kv_heads, d] (keys, then values) at positions start .. start + M - 1."""
@@ -102,7 +124,6 @@ class SlidingCache(KvCache):
     ) -> None:
         super().__init__(layers, kv_heads, head_dim, min(capacity, window - 1 + slack), dtype, device)
         self.capacity, self.window, self.back = capacity, window, slack // 2
-        self.first = 0
 
     def prepare(self, rows: int) -> None:
         """Make room for a pass of so many rows."""
@@ -114,7 +135,7 @@ class SlidingCache(KvCache):
         old, offset = self.both, first - self.first
         if needed > self.data.shape[2]:
             layers, heads, _, d = self.data.shape
-            self._hold(self.data.new_empty(layers, heads, needed, d))
+            self._hold(self.data.new_zeros(layers, heads, needed, d))
         for before, after in zip(old, self.both, strict=True):
             after.narrow(1, 0, count).copy_(before.narrow(1, offset, count).clone())  # they may overlap
         self.first = first

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from eagle3chat.engine.backend import Verdict
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.kernels import cpu_choice
 from eagle3chat.kernels.cpu import library
@@ -33,13 +34,13 @@ class Judged:
     runners_up: tuple[tuple[int, float], ...]
 
 
-def nucleus(p: Tensor, top_p: float) -> Tensor:
+def nucleus(p: Tensor, top_p: float, fixed: bool = False) -> Tensor:
     """The least probability [R, 1] that top-p keeps: kept is a token while all more probable ones have less than top_p.
 
     On a CPU only the tokens that can be among them are sorted: those below (1 - top_p) / V all together have less
-    than 1 - top_p. Elsewhere everything is, since to know how many there are would mean to wait.
+    than 1 - top_p. Elsewhere everything is, since to know how many there are would mean to wait; so with `fixed`.
     """
-    if p.device.type != "cpu":
+    if fixed or p.device.type != "cpu":
         return _least(p.sort(-1, descending=True).values, top_p)
     floor = (1.0 - top_p) / p.shape[-1] * 0.999  # a little less: sums of float32 are not exact
     rows = [row[row >= floor].sort(descending=True).values for row in p]
@@ -53,8 +54,8 @@ def _least(ordered: Tensor, top_p: float) -> Tensor:
     return ordered.gather(-1, last)
 
 
-def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Float32 logits [R, V] after temperature, top-k, top-p and min-p; -inf: dropped."""
+def filtered(logits: Tensor, sampling: Sampling, fixed: bool = False) -> Tensor:
+    """Float32 logits [R, V] after temperature, top-k, top-p and min-p; -inf: dropped. See `nucleus` for `fixed`."""
     if sampling.temperature == 0.0:
         return logits
     scaled = logits / sampling.temperature
@@ -63,7 +64,7 @@ def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
         scaled = scaled.masked_fill(scaled < least, -torch.inf)
     if sampling.top_p < 1.0:
         p = scaled.softmax(-1)
-        scaled = scaled.masked_fill(p < nucleus(p, sampling.top_p), -torch.inf)
+        scaled = scaled.masked_fill(p < nucleus(p, sampling.top_p, fixed), -torch.inf)
     if sampling.min_p > 0.0:
         p = scaled.softmax(-1)
         scaled = scaled.masked_fill(p < sampling.min_p * p.amax(-1, keepdim=True), -torch.inf)
@@ -110,18 +111,21 @@ def judge(logits: Tensor, noise: Tensor | None, drafted: Tensor, sampling: Sampl
     return cpu_choice.judge(logits.contiguous(), noise, drafted, temperature)
 
 
-def judge_plainly(logits: Tensor, noise: Tensor | None, drafted: Tensor, sampling: Sampling) -> Tensor:
+def judge_plainly(
+    logits: Tensor, noise: Tensor | None, drafted: Tensor, sampling: Sampling, fixed: bool = False
+) -> Tensor:
     """Everything the target says about its rows.
 
     Args:
         logits: Float32 [R, V].
         noise: Float32 [R, V] of the rows' positions; None: greedy.
         drafted: Int64 [R], the token to judge in each row (any id in the bonus row).
+        fixed: No shape may hang on a value.
 
     Returns:
         Float32 [R, COLUMNS]; ids are exact up to 2**24.
     """
-    scaled = filtered(logits, sampling)
+    scaled = filtered(logits, sampling, fixed)
     perturbed = scaled if noise is None else scaled + noise
     top, ids = largest(scaled, RUNNERS_UP)
     best, chosen = winner(perturbed)
@@ -129,6 +133,22 @@ def judge_plainly(logits: Tensor, noise: Tensor | None, drafted: Tensor, samplin
     picked = torch.cat((chosen, drafted[:, None], ids), -1)
     p = scaled.log_softmax(-1).gather(-1, picked).exp_()
     return torch.cat((chosen.float(), p[:, :1], best - second, p[:, 1:2], ids.float(), p[:, 2:]), -1)
+
+
+def verdict_of(lines: list[list[float]], draft_seconds: float, verify_seconds: float) -> Verdict:
+    """A round's table on the host, a row of `judge` with the drafted id and its probability behind it each."""
+    rows = [read(line) for line in lines]
+    return Verdict(
+        drafted=tuple(int(line[-2]) for line in lines[:-1]),
+        draft_p=tuple(line[-1] for line in lines[:-1]),
+        target_p=tuple(row.target_p for row in rows[:-1]),
+        chosen=tuple(row.chosen for row in rows),
+        chosen_p=tuple(row.chosen_p for row in rows),
+        runners_up=tuple(row.runners_up for row in rows),
+        margin=tuple(row.margin for row in rows),
+        draft_seconds=draft_seconds,
+        verify_seconds=verify_seconds,
+    )
 
 
 def read(row: list[float]) -> Judged:

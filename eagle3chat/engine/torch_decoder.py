@@ -59,6 +59,12 @@ class Layer:
         return isinstance(self.mlp, GatedMlp) and all(other is None for other in others) and self.scalar == 1.0
 
     @property
+    def mixtures(self) -> list[Mixture]:
+        """Its mixtures of experts."""
+        beside = [] if self.experts is None else [self.experts.mixture]
+        return [*beside, self.mlp] if isinstance(self.mlp, Mixture) else beside
+
+    @property
     def nbytes(self) -> int:
         """Bytes of its matrices."""
         others = sum(0 if other is None else other.nbytes for other in (self.experts, self.extra))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from eagle3chat.engine.config import DraftConfig
 from eagle3chat.engine.torch_cache import KvCache
-from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm
+from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm, Place
 from eagle3chat.engine.torch_linear import Linear, embedding, few_bits, linear
 from eagle3chat.engine.torch_rope import Angles
 from eagle3chat.engine.torch_target import Precision, Target
@@ -127,7 +127,7 @@ class DraftHead:
             taps = self.input_norm(taps)
         return self.fc(taps)
 
-    def __call__(self, tokens: Tensor, features: Tensor, start: int) -> Tensor:
+    def __call__(self, tokens: Tensor, features: Tensor, start: int | Place) -> Tensor:
         """One pass: rows start .. start + M - 1 of the cache are written, and not counted.
 
         Args:
@@ -139,7 +139,10 @@ class DraftHead:
         """
         normed = self.hidden_norm(features)
         x = torch.cat((self.embed_norm(self.embed(tokens)), normed), -1)
-        span = self.attention.span(start, tokens.shape[0], self.angles, x.dtype, x.device)
+        if isinstance(start, Place):
+            span = self.attention.span_at(start, tokens.shape[0], self.angles, x.dtype)
+        else:
+            span = self.attention.span(start, tokens.shape[0], self.angles, x.dtype, x.device)
         residual = normed if self.config.norm_before_residual else features
         x, normed = self.post_norm.add(residual, self.attention(x, self.cache, 0, span))
         x = x + self.mlp(normed)

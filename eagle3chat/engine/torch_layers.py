@@ -88,6 +88,48 @@ class Span:
         return Turn(self.turn.cos.narrow(1, 0, count), self.turn.sin.narrow(1, 0, count))(heads)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pass stands in the caches, when the device alone knows it: a recorded pass has no numbers of the host's.
+
+    Args:
+        start: Int64 [1], position of the first row.
+        shift: Int64 [1], position of the buffer's first row.
+        bound: Rows of the buffer that are looked at; the plain path reads them all, and masks them.
+        fused: Whether the GPU's kernel does the attention. It reads no more than the rows see.
+    """
+
+    start: Tensor
+    shift: Tensor
+    bound: int
+    fused: bool
+
+    def __add__(self, rows: int) -> Place:
+        """So many positions later."""
+        return Place(self.start + rows, self.shift, self.bound, self.fused)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSpan:
+    """`Span` of a pass at a `Place`."""
+
+    rows: int
+    turn: Turn
+    slots: Tensor  # int64 [M]: rows of the buffer that the pass writes
+    mask: Tensor | None  # [M * group, bound]; None: the GPU's kernel
+    bound: int
+
+    turned = Span.turned
+
+
+def placed_mask(slots: Tensor, bound: int, group: int, dtype: torch.dtype, window: int = 0) -> Tensor:
+    """`causal_mask` over the first `bound` rows of a buffer, folded, [M * group, bound]; slots is int64 [M]."""
+    ages = slots[:, None] - torch.arange(bound, device=slots.device)
+    hidden = (ages < 0) | (ages >= window) if window else ages < 0
+    mask = torch.zeros(hidden.shape, dtype=dtype, device=slots.device).masked_fill_(hidden, -torch.inf)
+    return mask.repeat_interleave(group, 0)
+
+
 def causal_mask(
     start: int, rows: int, group: int, dtype: torch.dtype, device: torch.device, window: int = 0
 ) -> Tensor | None:
@@ -164,17 +206,39 @@ class Attention:
         mask = causal_mask(start, rows, self.group, dtype, device, self.window)
         return Span(start, rows, angles.at(start, rows), mask, max(0, start - self.window + 1) if self.window else 0)
 
-    def __call__(self, x: Tensor, cache: KvCache, layer: int, span: Span) -> Tensor:
+    def span_at(self, place: Place, rows: int, angles: Angles, dtype: torch.dtype) -> FixedSpan:
+        """`span` of a place, for up to FOLD_ROWS rows."""
+        assert rows <= FOLD_ROWS
+        positions = place.start + torch.arange(rows, device=place.start.device)
+        slots = positions - place.shift
+        mask = None if place.fused else placed_mask(slots, place.bound, self.group, dtype, self.window)
+        return FixedSpan(rows, angles.of(positions), slots, mask, place.bound)
+
+    def __call__(self, x: Tensor, cache: KvCache, layer: int, span: Span | FixedSpan) -> Tensor:
         """x [M, width] -> [M, width]; writes the rows' keys and values."""
         if span.turn is None:
             return self.out(self.kernel(self.qkv(x), span.start))
+        if isinstance(span, FixedSpan):
+            return self.out(self._fixed(self.qkv(x), cache, layer, span))
         q, kv = self._heads(self.qkv(x).view(span.rows, -1, self.head_dim), span)
         if kv is not None:
             cache.write(layer, span.start, kv)
         keys, values = cache.read(layer, span.start + span.rows, span.first)
         return self.out(self._attend(q, keys, values, span.mask))
 
-    def _heads(self, x: Tensor, span: Span) -> tuple[Tensor, Tensor | None]:
+    def _fixed(self, x: Tensor, cache: KvCache, layer: int, span: FixedSpan) -> Tensor:
+        """The projections [M, ..] of a pass at a place -> [M, heads * d]."""
+        q, kv = self._heads(x.view(span.rows, -1, self.head_dim), span)
+        if kv is not None:
+            cache.put(layer, span.slots, kv)
+        if span.mask is not None:
+            return self._attend(q, *cache.front(layer, span.bound), span.mask)
+        from eagle3chat.kernels.triton_attention import attend
+
+        options = {"scale": self.scale, "window": self.window, "sinks": self.sinks}
+        return attend(q, cache.both[layer], span.slots[:1], **options)
+
+    def _heads(self, x: Tensor, span: Span | FixedSpan) -> tuple[Tensor, Tensor | None]:
         """Projections [M, .., d], normed and turned: q [M, heads, d], and k, v [M, 2 kv, d]; shared: None."""
         heads, kv = self.heads, self.kv_heads
         if self.shared:
@@ -191,7 +255,7 @@ class Attention:
         """q [M, heads, d], keys and values [kv, 1, L, d] -> [M, heads * d]. The kernel's batch is kv."""
         rows, kv, group, d = q.shape[0], self.kv_heads, self.group, self.head_dim
         if rows == 1:
-            return self._weigh(q.view(kv, 1, group, d), keys, values, None).view(1, -1)
+            return self._weigh(q.view(kv, 1, group, d), keys, values, mask).view(1, -1)
         q = q.view(rows, kv, group, d)
         if rows > FOLD_ROWS:
             shape = (kv, group, keys.shape[2], d)  # the heads of a group read the same keys: a view, no copy

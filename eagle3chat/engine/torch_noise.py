@@ -22,6 +22,11 @@ def _signed(word: int) -> int:
     return word - 2**32 if word >= 2**31 else word
 
 
+def signed_keys(seed: int, positions: Sequence[int]) -> list[list[int]]:
+    """Both keys of each position, as int32."""
+    return [[_signed(word) for word in noise_key(seed, position)] for position in positions]
+
+
 def _mix(x: Tensor, spare: Tensor) -> Tensor:
     """The finaliser of `sampling._mix32`, in place; `spare` has x's shape."""
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, None)):
@@ -48,8 +53,10 @@ class Noise:
 
     def bits(self, seed: int, positions: Sequence[int]) -> Tensor:
         """Int32 [len(positions), V]; as unsigned words they equal `noise_bits`."""
-        keys = [[_signed(word) for word in noise_key(seed, position)] for position in positions]
-        first, second = upload(keys, torch.int32, self.device).unsqueeze(-1).unbind(1)
+        return self._bits_of(upload(signed_keys(seed, positions), torch.int32, self.device))
+
+    def _bits_of(self, keys: Tensor) -> Tensor:
+        first, second = keys.unsqueeze(-1).unbind(1)
         x = self.steps + first
         spare = torch.empty_like(x)
         return _mix(_mix(x, spare).bitwise_xor_(second), spare)
@@ -62,6 +69,14 @@ class Noise:
 
     def gumbel_plainly(self, seed: int, positions: Sequence[int]) -> Tensor:
         """What `gumbel` gives, by torch's operations."""
-        v = self.bits(seed, positions).float()
-        v.add_((v < 0).float().mul_(2.0**32)).add_(0.5).mul_(2.0**-32).clamp_(max=V_MAX)
-        return v.neg_().log1p_().neg_().log_().neg_()
+        return _gumbel(self.bits(seed, positions))
+
+    def of(self, keys: Tensor) -> Tensor:
+        """The same of keys that the device has, int32 [R, 2]: see `signed_keys`."""
+        return _gumbel(self._bits_of(keys))
+
+
+def _gumbel(bits: Tensor) -> Tensor:
+    v = bits.float()
+    v.add_((v < 0).float().mul_(2.0**32)).add_(0.5).mul_(2.0**-32).clamp_(max=V_MAX)
+    return v.neg_().log1p_().neg_().log_().neg_()

@@ -109,3 +109,8 @@ class Angles:
         """The rotation of positions start .. start + rows - 1."""
         span = slice(start, start + rows)
         return Turn(self.cos[span].index_select(1, self.which), self.sin[span].index_select(1, self.which))
+
+    def of(self, positions: Tensor) -> Turn:
+        """The rotation of positions [M] that the device knows."""
+        cos, sin = self.cos.index_select(0, positions), self.sin.index_select(0, positions)
+        return Turn(cos.index_select(1, self.which), sin.index_select(1, self.which))

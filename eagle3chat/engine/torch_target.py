@@ -5,7 +5,7 @@ Knows no draft and no choice of tokens: ids in, logits and taps out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from eagle3chat.engine.config import TargetConfig
 from eagle3chat.engine.torch_cache import target_cache
 from eagle3chat.engine.torch_decoder import Layer
-from eagle3chat.engine.torch_layers import FEW_ROWS
+from eagle3chat.engine.torch_layers import FEW_ROWS, FixedSpan, Place, Span
 from eagle3chat.engine.torch_linear import Dense, Table
 from eagle3chat.engine.torch_loader import Loader, Precision
 from eagle3chat.engine.torch_program import Program
@@ -102,15 +102,34 @@ class Target:
         cache, rows = self.cache, tokens.shape[0]
         start = cache.rows
         cache.prepare(rows)
-        x = self.embed(tokens)
-        if self.embed_scale != 1.0:
-            x = x * self.embed_scale
+        x = self._embedded(tokens)
         if self.program is not None and rows <= FEW_ROWS:
             return self.program(x, start)
         spans = {
             kind: self.layers[self.kinds.index(kind)].attention.span(start, rows, angles, x.dtype, x.device)
             for kind, angles in self.angles.items()
         }
+        return self._through(tokens, x, spans)
+
+    def at(self, tokens: Tensor, places: Sequence[Place]) -> tuple[Tensor, Tensor | None]:
+        """The same at positions that the device knows, one place for each of the cache's parts, which have the room."""
+        where = {part.window > 0: place for part, place in zip(self.cache.parts, places, strict=True)}
+        x = self._embedded(tokens)
+        spans = {
+            kind: self.layers[self.kinds.index(kind)].attention.span_at(where[kind], tokens.shape[0], angles, x.dtype)
+            for kind, angles in self.angles.items()
+        }
+        return self._through(tokens, x, spans)
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        x = self.embed(tokens)
+        return x if self.embed_scale == 1.0 else x * self.embed_scale
+
+    def _through(
+        self, tokens: Tensor, x: Tensor, spans: Mapping[bool, Span | FixedSpan]
+    ) -> tuple[Tensor, Tensor | None]:
+        """All layers, by whether they see a window; results as `__call__`'s."""
+        cache = self.cache
         given = [None] * len(self.layers) if self.inputs is None else self.inputs(tokens, x)
         tapped = []
         normed = self.norms[0](x)
