@@ -17,7 +17,7 @@ from eagle3chat.engine.requests import Controls
 from eagle3chat.models import remember
 from eagle3chat.opening import bundle_of
 from eagle3chat.serving import factory, server_wished, without_bundle
-from eagle3chat.transcript import Transcript, find
+from eagle3chat.transcript import Transcript, find, load
 from eagle3chat.transcript_codec import Conversation, Setup
 from eagle3chat.wishes import Wishes, flag, read_wishes
 
@@ -39,14 +39,15 @@ def chat(args: argparse.Namespace) -> int:
     wishes = read_wishes(args, temperature=TEMPERATURE)
     transcript: Transcript | None = None
     conversation: Conversation | None = None
+    private = bool(flag(args, "no_transcript"))
     if resume := flag(args, "resume"):
-        transcript, conversation = Transcript.resume(find(resume))
+        transcript, conversation = (None, load(find(resume))) if private else Transcript.resume(find(resume))
         wishes = resumed(args, wishes, conversation)
-    elif not flag(args, "no_transcript"):
+    elif not private:
         transcript = Transcript.create()
     server = server_wished(args, wishes)
     wishes = bundle_of(wishes, sys.stderr) if server is None else without_bundle(args, wishes)
-    if wishes.options.bundle:
+    if wishes.options.bundle and not private:
         remember(wishes.options.bundle)
     from eagle3chat.engine.worker import DecodeWorker
     from eagle3chat.ui.plain_run import run_plain

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eagle3chat.engine.errors import BundleError
+from eagle3chat.engine.private_files import open_private, private_directory
 
 MOST_RECENT = 20
 BUNDLES = "bundles"  # in the data directory
@@ -75,8 +76,9 @@ def remember(bundle: str, file: Path | None = None) -> None:
     others = [other for other in recent(file) if other != path]
     part = file.with_suffix(".part")
     with suppress(OSError, UnicodeEncodeError):
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part.write_text("".join(f"{each}\n" for each in (path, *others)[:MOST_RECENT]), encoding="utf-8")
+        private_directory(file.parent)
+        with os.fdopen(open_private(part), "w", encoding="utf-8") as note:
+            note.write("".join(f"{each}\n" for each in (path, *others)[:MOST_RECENT]))
         part.replace(file)
 
 

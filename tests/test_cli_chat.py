@@ -123,6 +123,17 @@ def test_a_resumed_chat_goes_on_as_it_was(argv: list[str], tmp_path: Path, scree
     assert screen.given["conversation"].header.id == screen.given["transcript"].id == name
 
 
+def test_a_private_chat_goes_on_with_another_and_writes_nothing(tmp_path: Path, screen: Screen) -> None:
+    name = saved_chat(str(tiny_bundle(tmp_path)))
+    before = {path: path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()}
+    assert main(["--private", "-c"]) == 0
+    assert screen.given["conversation"].header.id == name
+    assert screen.given["transcript"] is None
+    assert {path: path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()} == before
+    assert main(["-c"]) == 0
+    assert [path.name for path in set((tmp_path / "data").rglob("*.txt")) - set(before)] == ["recent-bundles.txt"]
+
+
 def test_flags_win_over_a_resumed_chat(screen: Screen) -> None:
     saved_chat("/nonexistent/bundle")
     argv = ["-c", "--backend", "scripted", "--chain", "1", "--temperature", "0", "--system", "New."]

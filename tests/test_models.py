@@ -32,6 +32,7 @@ def test_the_list_is_short_and_survives_damage(tmp_path: Path) -> None:
     for number in range(MOST_RECENT + 5):
         remember(str(tmp_path / str(number)), file)
     assert [path.name for path in recent(file)] == [str(n) for n in range(MOST_RECENT + 4, 4, -1)]
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     file.write_bytes(b"\xff\xfe")
     assert recent(file) == []
     assert models(tmp_path / "nothing") == []

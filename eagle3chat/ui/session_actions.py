@@ -136,7 +136,8 @@ class SessionActions(Parts):
         self.record.bundle = bundle
         await self.host.give_up()
         await self.link.switch(plain)
-        await asyncio.to_thread(remember, bundle)
+        if self.record.transcript is not None:  # a private chat leaves no note
+            await asyncio.to_thread(remember, bundle)
 
     # Parameters
 

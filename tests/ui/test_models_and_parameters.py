@@ -95,14 +95,15 @@ async def test_what_cannot_be_opened_is_told_and_nothing_happens():
         assert driver.app.chat.info == INFO and "close" not in driver.worker.calls
 
 
-async def test_a_path_can_be_typed_and_loading_is_shown(found):
+@pytest.mark.parametrize("private", [False, True])
+async def test_a_path_can_be_typed_and_loading_is_shown(found, tmp_path, private):
     fleet = Fleet()
-    async with running() as driver:
+    async with running(transcript=None if private else Transcript.create(tmp_path)) as driver:
         driver.app.link._factory = fleet
         await driver.say("/models /bundles/small")
         await driver.until(lambda: bool(fleet.workers))
         await driver.until(lambda: driver.app.chat.phase == "idle")
-        assert found == ["/bundles/small"]
+        assert found == ([] if private else ["/bundles/small"]), "a private chat leaves no note"
         await driver.app.host.give_up()
         fleet.workers[0].emit(Loading("reading weights", 0.5))
         await driver.until(lambda: "reading weights" in driver.lines()[0])
