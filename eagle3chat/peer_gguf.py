@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from eagle3chat.engine.affine import dequantized
 from eagle3chat.engine.bundle import DRAFT, Bundle, read_tensors
-from eagle3chat.engine.config import DraftConfig
+from eagle3chat.engine.config import DraftConfig, Manifest, Quantization
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.gguf_source import row_order
 from eagle3chat.engine.layout import DRAFT_EMBEDDING, TARGET_IDS, draft_tensors, group_and_bits
@@ -56,7 +56,7 @@ def write_draft(bundle: Bundle, vocabulary: Path, file: Path) -> Path:
     Raises:
         SettingError: llama.cpp has no such draft, or the target's file cannot be read.
     """
-    from gguf import GGUFWriter
+    from gguf import GGUFWriter, LlamaFileType
 
     draft = bundle.manifest.draft
     assert draft is not None, "asked for where there is a draft"
@@ -64,10 +64,12 @@ def write_draft(bundle: Bundle, vocabulary: Path, file: Path) -> Path:
         raise SettingError(f"llama.cpp's EAGLE-3 drafts have no {problem}.", FIX)
     reader = _opened(vocabulary)
     writer = GGUFWriter(file, "eagle3")
-    target, dense = bundle.manifest.target, bundle.manifest.draft_quantization is None
-    _write_config(writer, draft, target.max_position, target.vocab_size, dense=dense)
+    target, stored = bundle.manifest.target, read_tensors(bundle.path / DRAFT)
+    kind = LlamaFileType.MOSTLY_BF16 if stored["fc.weight"].dtype == "BF16" else LlamaFileType.MOSTLY_F16
+    _write_config(writer, draft, target.max_position, target.vocab_size)
+    writer.add_file_type(kind)
     _copy_vocabulary(reader, writer)
-    _write_tensors(writer, bundle, draft)
+    _write_tensors(writer, stored, bundle.manifest)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -133,8 +135,6 @@ def _write_config(writer: GGUFWriter, draft: DraftConfig, positions: int, vocab_
     writer.add_rope_freq_base(draft.rope.theta)
     writer.add_layer_norm_rms_eps(draft.rms_eps)
     writer.add_vocab_size(vocab_size)
-    kind = LlamaFileType.MOSTLY_BF16 if dense else LlamaFileType.MOSTLY_F16
-    writer.add_file_type(kind)
 
 
 def _copy_vocabulary(reader: GGUFReader, writer: GGUFWriter) -> None:
@@ -148,10 +148,11 @@ def _copy_vocabulary(reader: GGUFReader, writer: GGUFWriter) -> None:
         writer.add_key_value(name, value, kind, sub_type=inner)
 
 
-def _write_tensors(writer: GGUFWriter, bundle: Bundle, draft: DraftConfig) -> None:
+def _write_tensors(writer: GGUFWriter, stored: Mapping[str, TensorInfo], manifest: Manifest) -> None:
     from gguf import GGMLQuantizationType
 
-    stored = read_tensors(bundle.path / DRAFT)
+    draft = manifest.draft
+    assert draft is not None, "as above"
     names = [name for name in draft_tensors(draft) if name != TARGET_IDS]
     if draft.own_embedding:
         names.append(DRAFT_EMBEDDING)
@@ -162,7 +163,7 @@ def _write_tensors(writer: GGUFWriter, bundle: Bundle, draft: DraftConfig) -> No
             octets = np.frombuffer(info.read(), np.uint8).reshape(info.shape[0], -1)
             writer.add_tensor(own, np.ascontiguousarray(octets[order]), raw_dtype=GGMLQuantizationType.BF16)
             continue
-        array = _array(stored, name, bundle)
+        array = _array(stored, name, manifest.draft_quantization)
         wide = np.float32 if array.ndim == 1 else np.float16  # norms stay exact
         writer.add_tensor(own, np.ascontiguousarray(array[order].astype(wide)))
     writer.add_tensor("d2t", np.frombuffer(stored[TARGET_IDS].read(), np.int64))
@@ -176,12 +177,11 @@ def _order(name: str, draft: DraftConfig) -> Any:
     return slice(None)
 
 
-def _array(stored: Mapping[str, TensorInfo], name: str, bundle: Bundle) -> Array:
+def _array(stored: Mapping[str, TensorInfo], name: str, quantization: Quantization | None) -> Array:
     """A tensor as float32."""
     module = name.removesuffix(".weight")
     if f"{module}.scales" not in stored:
         return _dense(stored[name])
-    quantization = bundle.manifest.draft_quantization
     assert quantization is not None, "the bundle passed the door"
     _, bits = group_and_bits(quantization, module)
     words = np.frombuffer(stored[name].read(), np.uint32).reshape(stored[name].shape)
