@@ -109,3 +109,31 @@ def test_chains_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
     for chains in ("", "-1,2", "auto,auto", "2,two"):
         assert main(["bench", "--backend", "scripted", f"--chains={chains}"]) == 2
         assert "chain" in capsys.readouterr().err
+
+
+def test_every_key_of_the_document_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    told = (Path(__file__).parents[1] / "docs" / "bench.md").read_text(encoding="utf-8")
+    argv = ["bench", "--backend", "scripted", "--chains", "0,2", "--limit", "1", "--max-new-tokens", "24", "--json"]
+    assert main([*argv, "--profile"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    (context,) = json.loads(contexts_of(argv, capsys))["contexts"]
+    parts = [value, value["chains"][1], value["rows"][0], value["tau_by_kind"][0], value["profile"][0], value["memory"]]
+    parts += [value["machine"], context, context["rounds"][0]]
+    missing = [key for part in parts for key in part if f"`{key}`" not in told]
+    assert not missing
+    phases = value["profile"][0]["phases"]
+    assert sum(phases.values()) == pytest.approx(value["profile"][0]["round_ms"], rel=1e-3)
+
+
+def contexts_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main([*argv, "--contexts", "32"]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_table_says_how_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["bench", "--backend", "scripted", "--chains", "0,2", "--limit", "2", "--max-new-tokens", "12", "--profile"]
+    assert main(argv) == 0
+    lines = capsys.readouterr().out.splitlines()
+    starts = {line.split()[0] for line in lines if line.split()}
+    assert {"machine", "memory", "pair", "prompts", "order", "lowest", "rows", "target", "commit", "all"} <= starts
+    assert any(line.startswith("lowest   chain 2: ") for line in lines)

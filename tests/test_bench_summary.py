@@ -100,3 +100,26 @@ def test_every_chain_comes_first_equally_often() -> None:
     orders = [turned((0, 2, 3), turn) for turn in range(6)]
     assert all(sorted(order) == [0, 2, 3] for order in orders)
     assert [order[0] for order in orders] == [0, 2, 3, 0, 2, 3]
+
+
+def timed(one: Run, draft: float | None, verify: float | None) -> Run:
+    rounds = tuple(replace(r, draft_seconds=draft, verify_seconds=verify) for r in one.rounds)
+    return replace(one, rounds=rounds)
+
+
+def test_shares_are_of_decode_seconds_and_the_host_has_the_rest() -> None:
+    (summary,) = summarise([timed(RUNS[0], 0.1, 0.7)], (0,), greedy=True)  # 4 rounds in 4 s
+    assert (summary.draft_share, summary.verify_share) == (pytest.approx(0.1), pytest.approx(0.7))
+    assert summary.host_share == pytest.approx(0.2)
+    (untold,) = summarise([timed(RUNS[0], None, 0.7)], (0,), greedy=True)
+    assert (untold.draft_share, untold.host_share) == (None, None) and untold.verify_share == pytest.approx(0.7)
+
+
+def test_prompts_on_which_a_chain_lost_are_named_and_else_the_lowest() -> None:
+    runs = [run(case, 0, [1, 2], 2.0) for case in (A, B)] + [run(A, 2, [1, 2], 4.0), run(B, 2, [1, 2], 2.5)]
+    assert summarise(runs, (2,), greedy=True)[0].slower == (("a", 0.5), ("b", 0.8))
+    faster = [*runs[:2], run(A, 2, [1, 2], 1.0), run(B, 2, [1, 2], 0.5)]
+    (summary,) = summarise(faster, (2,), greedy=True)
+    assert summary.slower == (("a", 2.0),)
+    assert summary.speedups is not None
+    assert (summary.speedups.low, summary.speedups.median, summary.speedups.high) == (2.5, 3.0, 3.5)
