@@ -1,6 +1,6 @@
 """The MLX backend: one conversation's caches, and the four verbs of `engine.backend` over them.
 
-Everything is a graph until it is evaluated, which happens at one place in a round and one in a chunk of prefill,
+Everything is a graph until it is evaluated, which is waited for at one place in a round and one in a chunk of prefill,
 both marked "host sync". Rows of the draft that the target has confirmed, but that the draft has not seen yet, are
 pending: the next `draft` takes them in and makes its first proposal in one pass. MLX's streams belong to a thread:
 build it, call it and free it on one. Knows no loop and no text.
@@ -177,13 +177,13 @@ class MlxBackend:
             if last:
                 # A copy, for a slice would hold on to the taps of the whole chunk.
                 self._pending.add(mx.take(taps, mx.array([seeded]), axis=0), [tokens[-1]])
-        self._settle()
+        mx.eval(self._kept())  # host sync
         mx.clear_cache()
 
-    def _settle(self, *wanted: mx.array) -> None:
-        """Evaluate what is wanted and all that a later round builds on, so that no graph is left behind."""
+    def _kept(self) -> list[mx.array]:
+        """All that a later round builds on: evaluated with what a round wants, so that no graph is left behind."""
         draft = self._head.cache.arrays if self._head is not None else []
-        mx.eval(wanted, self._target.cache_arrays(), draft, self._pending.taps)  # host sync
+        return [*self._target.cache_arrays(), *draft, *self._pending.taps]
 
     # Rounds
 
@@ -226,8 +226,8 @@ class MlxBackend:
             drafted = mx.roll(draft.tokens, -1)  # row i judges drafted[i]; what the bonus row judges is not looked at
             said = judge(logits, noise, drafted, sampling)
             table = mx.concatenate((said, drafted[:, None].astype(mx.float32), draft.p[:, None]), axis=-1)
-            self._settle(table, *([] if taps is None else [taps]))
-        lines = table.tolist()
+            mx.async_eval(table, *([] if taps is None else [taps]), *self._kept())
+        lines = table.tolist()  # host sync
         rows = [read(line) for line in lines]
         ids = tuple(int(line[-2]) for line in lines[:chain])
         self._verified = (taps, ids)

@@ -6,7 +6,7 @@ import itertools
 import random
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -251,39 +251,18 @@ def test_the_context_ends_exactly(pair: Path) -> None:
     assert len(tokens) == 49
 
 
-def test_a_round_waits_once(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One mx.eval, and one list made of what it left; nothing else that would wait."""
-    backend, tokens = opened(pair), prompt(40)
-    prefilled(backend, tokens)
-    play(backend, tokens, 3, WARM)
-    waits: list[str] = []
-    names = ("tolist", "item", "__bool__", "__int__", "__float__", "__index__", "__array__", "__iter__", "__dlpack__")
-    for owner, name in (*((mx.array, name) for name in names), (mx, "eval"), (mx, "synchronize")):
-        original = getattr(owner, name)
-
-        def counted(*args, _name=name, _original=original, **options):
-            waits.append(_name)
-            return _original(*args, **options)
-
-        monkeypatch.setattr(owner, name, counted)
-    every = Sampling(0.7, top_k=40, top_p=0.9, min_p=0.05, repetition=1.1)
-    for chain, sampling in ((3, GREEDY), (3, WARM), (0, WARM), (4, every)):
-        waits.clear()
-        play(backend, tokens, chain, sampling)
-        assert waits == ["eval", "tolist"]
-
-
 def test_what_a_round_builds_on_is_evaluated(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A graph that is left behind would hold on to everything before it, and grow."""
     backend, tokens = opened(pair), prompt(70)
     evaluated: set[int] = set()
-    original = mx.eval
+    for name in ("eval", "async_eval"):
+        original = getattr(mx, name)
 
-    def recorded(*trees: object) -> None:
-        evaluated.update(id(array) for _, array in tree_flatten(trees))
-        original(*trees)
+        def recorded(*trees: object, _original: Callable[..., None] = original) -> None:
+            evaluated.update(id(array) for _, array in tree_flatten(trees))
+            _original(*trees)
 
-    monkeypatch.setattr(mx, "eval", recorded)
+        monkeypatch.setattr(mx, name, recorded)
 
     def assert_evaluated(*more: mx.array) -> None:
         arrays = [*backend._target.cache_arrays(), *backend._head.cache.arrays, *more]
