@@ -116,9 +116,7 @@ def _opened(file: Path) -> GGUFReader:
         raise SettingError(f"{file} is not a GGUF file, or is cut off.", "Check --peer-target.") from error
 
 
-def _write_config(writer: GGUFWriter, draft: DraftConfig, positions: int, vocab_size: int, *, dense: bool) -> None:
-    from gguf import LlamaFileType
-
+def _write_config(writer: GGUFWriter, draft: DraftConfig, positions: int, vocab_size: int) -> None:
     writer.add_array("eagle3.target_layers", list(draft.taps))
     writer.add_uint32("eagle3.target_hidden_size", draft.target_hidden_size)
     writer.add_bool("eagle3.norm_before_residual", draft.norm_before_residual)
