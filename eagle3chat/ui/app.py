@@ -10,7 +10,7 @@ import asyncio
 import gc
 import os
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
@@ -40,6 +40,7 @@ from eagle3chat.ui.screens.help import Help
 from eagle3chat.ui.sources import source_of
 from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
 from eagle3chat.ui.turns import Turns
+from eagle3chat.ui.warm import warm
 from eagle3chat.ui.widgets.prompt import PromptArea
 from eagle3chat.ui.widgets.stage import Stage
 
@@ -109,11 +110,12 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
         self._armed_at = -ARM_SECONDS  # when ctrl+c last offered to leave
         self._home: asyncio.AbstractEventLoop | None = None
         self._left_with = 0  # exit code of a signal
+        self._leaving = False
         self.crash: BaseException | None = None  # a mistake of ours that ended the screen
         self._past = past
         self.glyphs = pick_glyphs(os.environ)
         self.chat = Chat(controls, max_new_tokens, system, keep_seed=keep_seed)
-        self.stage = Stage(self.glyphs, self.chat, history or History())
+        self.stage = Stage(self.glyphs, self.chat, history or History(), classes=f"-marks-{marks}")
         self.link = Link(worker_factory, options, self._wake)
         self.record = Record(transcript, options.bundle, lambda text: self.stage.keys.tell(text, error=True))
         self.host = Host(self.chat, self.stage, self.link, self.record, self._stream)
@@ -127,12 +129,18 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
         if self._home is not None and not self._home.is_closed():
             self._home.call_soon_threadsafe(self.exit, None, code)
 
+    def exit(self, *args: Any, **kwargs: Any) -> None:
+        """End the screen."""
+        self._leaving = True
+        super().exit(*args, **kwargs)
+
     def _handle_exception(self, error: Exception) -> None:
         """A mistake of ours ends the screen; who ran it tells it. The toolkit would print a traceback with the values
-        of variables."""
+        of variables. While the screen is left, work on parts of it that are gone fails: nobody misses it."""
         if self.is_headless:
             return super()._handle_exception(error)
-        self.crash = self.crash or getattr(error, "error", None) or error
+        if not self._leaving:
+            self.crash = self.crash or getattr(error, "error", None) or error
         self._close_messages_no_wait()
 
     def panic(self, *renderables: object) -> None:
@@ -151,7 +159,6 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self._theme_that_suits(None)
-        self._show_marks()
         self._home = asyncio.get_running_loop()
         if self._left_with:
             return self.exit(None, self._left_with)
@@ -162,8 +169,12 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
         self.stage.prompt.area.focus()
         self.stage.prompt.area.cursor_blink = self.animation_level != "none"
         if not self.is_headless:
-            self.call_after_refresh(gc.freeze)  # to look through what the start made takes 40 ms of a reply
+            self.call_after_refresh(self._painted)
         self.run_worker(self.link.start(), group="worker", name="start")
+
+    def _painted(self) -> None:
+        gc.freeze()  # to look through what the start made takes 40 ms of a reply
+        self.run_worker(asyncio.to_thread(warm), group="warm", name="warm")
 
     def _theme_that_suits(self, light: bool | None) -> None:
         """The wanted theme, or one for the terminal, unless a person chose another meanwhile."""
@@ -183,7 +194,8 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
         self.post_message(Woken())
 
     async def on_woken(self, message: Woken) -> None:
-        await self.host.wake()
+        if not self._leaving:
+            await self.host.wake()
 
     def _stream(self, on: bool) -> None:
         assert self._timer is not None

@@ -1,9 +1,13 @@
 """The program itself for a pty: the scripted pair, slow enough to be caught in mid-reply. Arguments are the program's,
-after an optional first word: "crash" makes F3 a mistake of ours, "deaf" ignores the hang-up of a terminal."""
+after an optional first word: "crash" makes F3 a mistake of ours, "deaf" ignores the hang-up of a terminal, "late" has
+the screen at work on a part of it that is gone when it is left."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
+
+from textual.widget import MountError
 
 from eagle3chat import chat_command
 from eagle3chat.cli import main
@@ -17,6 +21,14 @@ def crash(app: ChatApp) -> None:
     raise RuntimeError(secret)
 
 
+async def late(app: ChatApp, message: object) -> None:
+    await app.host.wake()
+    if app.host.replying:
+        await asyncio.sleep(0.3)
+        if app._exit:
+            raise MountError("the reply is no longer there")
+
+
 if __name__ == "__main__":
     argv = sys.argv[1:]
     if argv[:1] == ["deaf"]:  # no hang-up: only reading and writing tell
@@ -25,6 +37,9 @@ if __name__ == "__main__":
     if argv[:1] == ["crash"]:
         argv = argv[1:]
         ChatApp.action_marks = crash  # type: ignore[method-assign,assignment]
+    if argv[:1] == ["late"]:
+        argv = argv[1:]
+        ChatApp.on_woken = late  # type: ignore[method-assign,assignment]
     read = chat_command.read_wishes
 
     def slow(*args, **kwargs):  # type: ignore[no-untyped-def]

@@ -62,6 +62,15 @@ def test_a_storm_of_signals_in_mid_reply(start: Start, tmp_path: Path, sign: sig
     assert (said, reply != "") == ("Tell me", True)
 
 
+def test_a_signal_while_the_screen_is_at_work(start: Start, tmp_path: Path) -> None:
+    terminal = start("late")
+    terminal.reply()
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.end() == 143
+    assert terminal.restored()
+    assert not list(tmp_path.rglob("crash-*"))
+
+
 def test_kill_9_loses_a_second_at_most_and_the_next_start_goes_on(start: Start, tmp_path: Path) -> None:
     terminal = start()
     terminal.reply()
