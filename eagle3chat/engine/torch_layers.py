@@ -2,7 +2,7 @@
 
 Rows are positions, [M, width], without a batch axis. On a CPU a pass over few rows costs mostly the
 starting of small operations, so each part is one call of the compiled kernels where they are built; torch's
-operations serve elsewhere, and attention over many rows. Knows no layer order.
+operations serve elsewhere. Knows no layer order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eagle3chat.kernels.cpu_attention import Attend
 from eagle3chat.kernels.cpu_parts import DTYPES, Gate, RowNorm
 
 FOLD_ROWS = 16  # passes up to this long fold the heads of a group into the rows; longer ones would need a large mask
-FEW_ROWS = 16  # passes up to this long use the attention of the kernels
+FEW_ROWS = cpu_attention.FEW_ROWS  # passes up to this long have their own attention in the kernels
 
 
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
@@ -161,7 +161,7 @@ class Attention:
         sinks: Float32 [heads] or None, see torch_sinks.py.
     """
 
-    kernel: Attend | None = None  # of passes over few rows, see `bind`
+    kernel: Attend | None = None  # see `bind`
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Attention:
         self.nbytes = qkv.nbytes + out.nbytes
 
     def bind(self, cache: KvCache, layer: int, angles: Angles) -> None:
-        """Let the kernels do passes over few rows with this layer of a cache, where they can."""
+        """Let the kernels do passes with this layer of a cache, where they can."""
         part = cache.both[layer]
         if not (has_kernels(part.device, part.dtype) and cpu_attention.fits(part)):
             return
@@ -201,7 +201,7 @@ class Attention:
 
     def span(self, start: int, rows: int, angles: Angles, dtype: torch.dtype, device: torch.device) -> Span:
         """What the layers of a pass share; `self` is any one of its kind."""
-        if self.kernel is not None and rows <= FEW_ROWS:
+        if self.kernel is not None:
             return Span(start, rows, None, None)
         mask = causal_mask(start, rows, self.group, dtype, device, self.window)
         return Span(start, rows, angles.at(start, rows), mask, max(0, start - self.window + 1) if self.window else 0)

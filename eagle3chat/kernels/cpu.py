@@ -25,6 +25,7 @@ class Variant(IntEnum):
     AVX2 = 1
     AVX512 = 2
     NEON = 3
+    AVX512_BF16 = 4
 
 
 @cache

@@ -1,7 +1,7 @@
-"""One layer's attention over a few rows as one call of the kernels: head norms, rotation, cache rows, softmax.
+"""One layer's attention as one call of the kernels: head norms, rotation, cache rows, softmax.
 
-A row's bits depend on its own input and on the cache before it, not on how many rows a call has. Knows no
-projections. See src/attention.h.
+Few rows and many have a kernel each. A row's bits depend on its own input and on the cache before it, not on how many
+rows a call has, as long as it is the same kernel. Knows no projections. See src/attention.h.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from eagle3chat.kernels.cpu import library
 
 DTYPES = (torch.bfloat16, torch.float32)
 DIM_STEP, MAX_DIM = 16, 512  # of a head
+FEW_ROWS = 16  # a call of more goes to the kernel of many
 
 
 class _Layer(ctypes.Structure):
@@ -97,11 +98,12 @@ class Attend:
         self._kept = (cache, cosines, sines, norms)  # what the addresses point to
         self.capacity, self.dtype = capacity, cache.dtype
         self.width_in, self.width = (heads + 2 * kv_heads) * d, heads * d
-        function = loaded.e3_attend
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
-        function.restype = None
+        for function in (loaded.e3_attend, loaded.e3_attend_many):
+            function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
+            function.restype = None
         # run(address of qkv, address of out, rows, start): nothing is checked.
-        self.run = partial(function, ctypes.addressof(self._layer))
+        self.run = partial(loaded.e3_attend, ctypes.addressof(self._layer))
+        self.run_many = partial(loaded.e3_attend_many, ctypes.addressof(self._layer))
 
     def __call__(self, qkv: Tensor, start: int) -> Tensor:
         """qkv [M, (heads + 2 kv) * d] of positions start .. start + M - 1 -> [M, heads * d]; writes the cache."""
@@ -109,5 +111,5 @@ class Attend:
         assert qkv.dtype == self.dtype and qkv.shape[1] == self.width_in and qkv.is_contiguous()
         assert start >= 0 and start + rows <= self.capacity
         out = qkv.new_empty(rows, self.width)
-        self.run(qkv.data_ptr(), out.data_ptr(), rows, start)
+        (self.run if rows <= FEW_ROWS else self.run_many)(qkv.data_ptr(), out.data_ptr(), rows, start)
         return out

@@ -70,6 +70,20 @@ class Case:
         torch.testing.assert_close(got, wanted, **loose)
         torch.testing.assert_close(cache, plain_cache, equal_nan=True, **loose)
 
+    def check_many(self) -> None:
+        (got, cache), (wanted, plain_cache) = self.run(Attend), self.run(PlainAttend)
+        if got.dtype == torch.float32:
+            torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+        else:  # queries and weights are rounded too, so a sum of terms that cancel is off by its terms' share
+            assert (got - wanted).abs().max() < 0.02 and (got - wanted).float().std() < 0.004 * wanted.float().std()
+        torch.testing.assert_close(cache, plain_cache, equal_nan=True, rtol=2**-7, atol=1e-4)
+        half = self.rows // 2  # in two calls: the same bits
+        cache_apart = self.cache.clone()
+        layer = Attend(cache_apart, *self.layer)
+        apart = [layer(self.qkv[:half].clone(), self.start), layer(self.qkv[half:].clone(), self.start + half)]
+        assert torch.equal(torch.cat(apart), got)
+        assert torch.equal(cache_apart[:, : self.start + self.rows], cache[:, : self.start + self.rows])
+
     def check_rows(self) -> None:
         (together, cache), (apart, cache_apart) = self.run(Attend), self.run_by_row()
         assert together.isfinite().all()
@@ -124,6 +138,39 @@ def test_head_norms_and_tables(dtype: torch.dtype, table: torch.dtype, variant: 
     case.check_rows()
     plain = Case(4, 2, 64, 77, 3, dtype, table=table)
     assert not torch.equal(case.run(Attend)[0], plain.run(Attend)[0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("d", [16, 32, 48, 64, 128, 256])
+def test_many_rows_and_head_sizes(d: int, dtype: torch.dtype, variant: cpu.Variant) -> None:
+    for start, rows in ((0, 35), (101, 40)):
+        Case(6, 2, d, start, rows, dtype).check_many()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_rows_around_the_borders_of_blocks(dtype: torch.dtype, variant: cpu.Variant) -> None:
+    for start, rows in ((0, 128), (1, 127), (127, 36), (128, 129), (255, 34), (300, 250)):
+        Case(3, 1, 32, start, rows, dtype).check_many()
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(3, 3), (9, 3), (1, 1), (7, 1), (32, 1), (256, 1)])
+def test_many_rows_of_groups_of_heads(heads: int, kv_heads: int, variant: cpu.Variant) -> None:
+    Case(heads, kv_heads, 32, 30, 45, torch.bfloat16).check_many()
+
+
+@pytest.mark.parametrize("table", DTYPES)
+def test_many_rows_with_head_norms_and_tables(table: torch.dtype, variant: cpu.Variant) -> None:
+    for dtype in DTYPES:
+        Case(4, 2, 64, 77, 40, dtype, normed=True, table=table, scale=0.2).check_many()
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_bits_of_many_rows_do_not_depend_on_threads(threads: int, variant: cpu.Variant) -> None:
+    case = Case(8, 2, 64, 300, 200, torch.bfloat16)
+    alone = case.run(Attend)[0]
+    with cpu.forced(variant, threads=threads):
+        for _ in range(3):
+            assert torch.equal(case.run(Attend)[0], alone)
 
 
 def test_scale_is_used(variant: cpu.Variant) -> None:

@@ -14,7 +14,6 @@ namespace e3 {
 namespace {
 
 constexpr int kChunk = 128;         // positions
-constexpr int kMaxDim = 512;        // of a head
 constexpr int kBatch = 24;          // queries whose scores are held at once
 constexpr std::int64_t kScratch = 2 << 20;  // floats; more rows than fit are done in turns
 constexpr std::int64_t kShared = 400000;    // multiply-adds that are worth a second thread

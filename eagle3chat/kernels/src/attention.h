@@ -5,6 +5,8 @@
 
 #include "pool.h"
 
+constexpr int kMaxDim = 512;  // of a head
+
 // What does not change from pass to pass. "Elements" are bfloat16 or float32.
 struct E3Attention {
   void* cache;          // elements [2 * kv_heads, capacity, head_dim]: keys, then values; position = row
@@ -27,3 +29,7 @@ struct E3Attention {
 // and value go to the cache, and it sees positions 0 .. start + i. A row's bits depend on its input and on the cache
 // before it alone: not on rows, start's place in a block or threads.
 E3_EXPORT void e3_attend(const E3Attention* layer, const void* qkv, void* out, int rows, int start);
+
+// The same for many rows: faster there, and with other rounding (weights of bfloat16 rows are rounded to bfloat16). A
+// row's bits depend on its input, its position and the cache before it alone.
+E3_EXPORT void e3_attend_many(const E3Attention* layer, const void* qkv, void* out, int rows, int start);

@@ -24,6 +24,7 @@ struct Call {
 const Kernel& kernel_in_use() {
   switch (variant()) {
 #if defined(__x86_64__)
+    case kAvx512Bf16:
     case kAvx512: return avx512_kernel();
     case kAvx2: return avx2_kernel();
 #elif E3_DOT_PRODUCT

@@ -33,6 +33,10 @@ bool has(int wanted) {
       return has(kAvx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
              __builtin_cpu_supports("avx512vnni");
+#if !defined(__clang__)
+    case kAvx512Bf16:
+      return has(kAvx512) && __builtin_cpu_supports("avx512bf16");
+#endif
 #elif E3_DOT_PRODUCT
     case kNeon:
       return has_dot_product();
@@ -43,7 +47,7 @@ bool has(int wanted) {
 }
 
 int best() {
-  for (int wanted : {kNeon, kAvx512, kAvx2}) {
+  for (int wanted : {kNeon, kAvx512Bf16, kAvx512, kAvx2}) {
     if (has(wanted)) return wanted;
   }
   return kPortable;

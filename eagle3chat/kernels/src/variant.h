@@ -16,9 +16,10 @@ namespace e3 {
 // The numbers are part of the C interface.
 enum Variant : int {
   kPortable = 0,
-  kAvx2 = 1,    // AVX2, FMA, F16C
-  kAvx512 = 2,  // AVX512 F, BW, DQ, VL and VNNI
-  kNeon = 3,    // AArch64 with the dot product of 8-bit integers
+  kAvx2 = 1,        // AVX2, FMA, F16C
+  kAvx512 = 2,      // AVX512 F, BW, DQ, VL and VNNI
+  kNeon = 3,        // AArch64 with the dot product of 8-bit integers
+  kAvx512Bf16 = 4,  // kAvx512 and products of bfloat16
 };
 
 Variant variant();
