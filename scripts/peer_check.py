@@ -3,7 +3,7 @@
     python scripts/peer_check.py --llama-cpp SOURCES --bin BUILD/bin --prompts FILE [--draft DIR] [--target FILE.gguf]
                                  [--type F32] [--dtype float32] [--chain 3] [--max-new-tokens 96] [--threads 1]
 
-The draft is a directory in a public layout; SOURCES/convert_hf_to_gguf.py makes a GGUF of it (with this Python, which
+The draft is a directory in a public layout, made dense where its matrices are in 4 bits; SOURCES/convert_hf_to_gguf.py makes a GGUF of it (with this Python, which
 needs torch and transformers), llama-quantize one of the target in --type, and llama-speculative-simple decodes every
 prompt greedily. Both programs get the same text of the prompt, and the count of its tokens is compared.
 
@@ -29,12 +29,14 @@ from pathlib import Path
 
 from eagle3chat.bench import Case, load_cases
 from eagle3chat.engine.default_pair import draft_directory, find_target
+from eagle3chat.engine.draft_quantization import QUANTIZATION
 from eagle3chat.engine.events import Finished, Round
 from eagle3chat.engine.export import export_bundle
 from eagle3chat.engine.pair import Pair, open_pair
 from eagle3chat.engine.requests import Controls, Message, PairOptions, Say
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.session import Session
+from eagle3chat.train.torch_packing import pack
 
 CANDIDATE = re.compile(r"draft candidate +0, pos +\d+: +(\d+) ")
 VERDICT = re.compile(r"accepted (\d+)/(\d+) draft tokens, the last target token is: \((\d+)\)")
@@ -212,6 +214,8 @@ def main() -> int:
     args = arguments()
     with tempfile.TemporaryDirectory(prefix="peer-check-") as name:
         work = Path(name)
+        if QUANTIZATION in json.loads((args.draft / "config.json").read_text()):
+            args.draft = pack(args.draft, work / "dense", dense=True)  # llama.cpp's converter reads plain weights
         bundle = export_bundle(args.target, args.draft, work / "bundle", chain=args.chain)
         target, draft = convert(args, bundle, work)
         pair = open_pair(PairOptions(str(bundle), dtype=args.dtype, threads=args.threads))
