@@ -3,9 +3,10 @@
     python scripts/peer_check.py --llama-cpp SOURCES --bin BUILD/bin --prompts FILE [--draft DIR] [--target FILE.gguf]
                                  [--type F32] [--dtype float32] [--chain 3] [--max-new-tokens 96] [--threads 1]
 
-The draft is a directory in a public layout, made dense where its matrices are in 4 bits; SOURCES/convert_hf_to_gguf.py makes a GGUF of it (with this Python, which
-needs torch and transformers), llama-quantize one of the target in --type, and llama-speculative-simple decodes every
-prompt greedily. Both programs get the same text of the prompt, and the count of its tokens is compared.
+The draft is a directory in a public layout, made dense first where it is packed; SOURCES/convert_hf_to_gguf.py makes a
+GGUF of it (with this Python, which needs torch and transformers), llama-quantize one of the target in --type, and
+llama-speculative-simple decodes every prompt greedily. Both programs get the same text of the prompt, and the count of
+its tokens is compared.
 
 Acceptance is accepted / drafted on both sides, over rounds with a whole chain before the limit, and so is tau, 1 +
 accepted / rounds. Where the draft proposes the end of the text in the middle of a chain and the target says it too,
