@@ -123,8 +123,13 @@ def _timings(value: Json) -> Told:
         prompt_tokens=None if fresh is None or cached is None else fresh + cached,
         reused_tokens=cached,
         generated_tokens=generated,
-        decode_seconds=milliseconds / 1e3 if milliseconds else None,
+        decode_seconds=_of_all(milliseconds / 1e3, generated) if milliseconds else None,
     )
+
+
+def _of_all(seconds: float, tokens: int | None) -> float:
+    """Seconds for all tokens, of the seconds after the first one, which comes with the prompt."""
+    return seconds * tokens / (tokens - 1) if tokens is not None and tokens > 1 else seconds
 
 
 def _lmstudio(value: Json) -> Told:

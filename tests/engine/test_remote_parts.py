@@ -114,9 +114,9 @@ def test_figures_of_each_dialect() -> None:
     assert (told.rounds, told.drafted, told.accepted, told.tau, told.accepted_at) == (8, 24, 6, 1.75, (4, 2, 0))
     old = told_by({"meta_info": {"spec_verify_ct": 8, "spec_accept_token_num": 6, "spec_draft_token_num": 24}})
     assert (old.rounds, old.drafted, old.accepted, old.tau, old.accepted_at) == (8, 24, 6, 1.75, None)
-    timings = {"prompt_n": 5, "cache_n": 7, "predicted_n": 40, "predicted_ms": 500.0, "draft_n": 30}
+    timings = {"prompt_n": 5, "cache_n": 7, "predicted_n": 40, "predicted_ms": 390.0, "draft_n": 30}
     told = told_by({"timings": {**timings, "draft_n_accepted": 44}})
-    assert (told.prompt_tokens, told.reused_tokens, told.generated_tokens, told.decode_seconds) == (12, 7, 40, 0.5)
+    assert (told.prompt_tokens, told.reused_tokens, told.generated_tokens, told.decode_seconds) == (12, 7, 40, 0.4)
     assert (told.drafted, told.accepted, told.rounds, told.tau) == (30, 30, None, None)  # clamped; rounds are not told
     stats = {"total_draft_tokens_count": 12, "accepted_draft_tokens_count": 5, "rejected_draft_tokens_count": 7}
     assert (told_by({"stats": stats}).drafted, told_by({"stats": stats}).accepted) == (12, 5)

@@ -155,7 +155,7 @@ def test_sglang_of_before_by_its_gauge() -> None:
 def test_llama_server_with_its_timings_and_progress() -> None:
     def timings(n: int, drafted: int = 0, accepted: int = 0) -> dict[str, float]:
         more = {"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {}
-        return {"prompt_n": 30, "cache_n": 2, "predicted_n": n, "predicted_ms": 100.0 * n, **more}
+        return {"prompt_n": 30, "cache_n": 2, "predicted_n": n, "predicted_ms": 100.0 * (n - 1), **more}
 
     loading = itertools.count()
 
@@ -181,7 +181,7 @@ def test_llama_server_with_its_timings_and_progress() -> None:
         told = ended.usage.told
         assert heard.events[0] == Prefill(16, 32, 2)
         assert (ended.reason, told.drafted, told.accepted, told.rounds, told.tau) == ("length", 6, 2, None, None)
-        assert ended.usage.tokens_per_second == 10.0
+        assert ended.usage.tokens_per_second == 10.0  # the server's clock begins at the first token
         assert [r.burst for r in heard.rounds] == [Burst(1), Burst(1)]
 
 
