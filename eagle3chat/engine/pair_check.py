@@ -39,7 +39,7 @@ def open_checked(options: PairOptions, progress: Progress | None = None, first: 
         taps = Taps(Hits(_named_taps(options), _hits(pair)), others)
     found = [finding for finding in (rows, taps) if finding is not None]
     checks = tuple(str(finding) for finding in found) if options.check else ()
-    warnings = tuple(finding.warning for finding in found if finding.warning)
+    warnings = (*pair.info.warnings, *(finding.warning for finding in found if finding.warning))
     return dataclasses.replace(pair, info=dataclasses.replace(pair.info, checks=checks, warnings=warnings))
 
 

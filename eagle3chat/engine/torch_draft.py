@@ -98,9 +98,9 @@ class DraftHead:
         head = "lm_head" in names
         if all(isinstance(part, Affine) for part in parts):
             return linear(parts, int4=p.int4, dtype=p.dtype, device=p.device, bias=bias, wide=head)
-        if p.int4 and (cpu_linear.usable() or not head):
+        if p.int4 and (p.device.type != "cpu" or cpu_linear.usable() or not head):
             bits = 4 if head or prefix.endswith(".mlp.") else 8
-            return few_bits(torch.cat([dense(part) for part in parts]), bias, bits=bits, wide=head)
+            return few_bits(torch.cat([dense(part) for part in parts]), bias, bits=bits, wide=head, device=p.device)
         return linear(parts, int4=p.int4, dtype=p.dtype, device=p.device, bias=bias)
 
     def _layer(self, index: int) -> tuple[Attention, Norm, GatedMlp]:

@@ -99,6 +99,7 @@ class Graphs:
         self._kept: OrderedDict[Hashable, Work] = OrderedDict()
         self._addresses: Hashable = None
         self.reason = reason
+        self.failed = False
         self.recorded = 0  # in all
 
     @property
@@ -135,7 +136,7 @@ class Graphs:
         try:
             made = self._capture.record(work)
         except CaptureError as error:
-            self.reason = str(error)
+            self.reason, self.failed = str(error), True
             self.clear()
             return None
         finally:
@@ -152,6 +153,11 @@ def pick_graphs(device: torch.device) -> Graphs:
     """Those of a device: CUDA graphs unless they are switched off."""
     if device.type != "cuda":
         return Graphs(None, "only on CUDA")
-    if os.environ.get(SWITCH, "").strip().lower() == "off":
-        return Graphs(None, f"{SWITCH}=off")
+    if why := switched_off():
+        return Graphs(None, why)
     return Graphs(CudaCapture(device))
+
+
+def switched_off() -> str:
+    """Why the user has none; empty: the switch is on."""
+    return f"{SWITCH}=off" if os.environ.get(SWITCH, "").strip().lower() == "off" else ""

@@ -18,6 +18,7 @@ from eagle3chat.kernels import cpu_linear, cpu_table
 from eagle3chat.kernels.cpu import library
 from eagle3chat.kernels.cpu_linear import CpuLinear
 
+CPU = torch.device("cpu")
 INT4_GROUPS = (32, 64, 128)  # what the int4 kernel takes and MLX writes
 INT4_ROWS = 16  # it wants N in multiples of this
 
@@ -127,11 +128,16 @@ def packed(parts: Sequence[Weight], bias: Tensor | None = None, wide: bool = Fal
     return CpuLinear(codes, scales, biases, group=first.group, bits=first.bits, bias=bias, wide=wide)
 
 
-def few_bits(weight: Tensor, bias: Tensor | None, *, bits: int = 8, wide: bool = False) -> CpuLinear | Int8:
-    """A dense weight [N, K] made 8-bit or 4-bit, on a CPU, for x in bfloat16.
+def few_bits(
+    weight: Tensor, bias: Tensor | None, *, bits: int = 8, wide: bool = False, device: torch.device = CPU
+) -> Linear:
+    """A dense weight [N, K] made 8-bit or 4-bit, for x in bfloat16.
 
-    Without the compiled kernels it is 8-bit, and never `wide`.
+    Without the compiled kernels it is 8-bit on a CPU, and never `wide` there nor on a GPU, which takes K in multiples
+    of 32 and has others dense.
     """
+    if device.type != "cpu":
+        return _few_on_gpu(weight, bias, bits, device)
     if cpu_linear.usable() and weight.shape[1] % cpu_linear.BLOCK == 0:
         codes, scales, biases = cpu_linear.four_bit(weight) if bits == 4 else cpu_linear.eight_bit(weight)
         return CpuLinear(codes, scales, biases, group=cpu_linear.BLOCK, bits=bits, bias=bias, wide=wide)
@@ -149,6 +155,20 @@ def _on_gpu(parts: Sequence[Weight], bias: Tensor | None, device: torch.device) 
     scales, biases = (torch.cat([getattr(part, name) for part in alike]).to(device) for name in ("scales", "biases"))
     added = None if bias is None else bias.to(device)
     return TritonLinear(words, scales, biases, bits=alike[0].bits, group=alike[0].group, bias=added)
+
+
+def _few_on_gpu(weight: Tensor, bias: Tensor | None, bits: int, device: torch.device) -> Linear:
+    """`few_bits` for the GPU's kernel."""
+    from eagle3chat.kernels.triton_linear import TritonLinear, packed_words
+
+    if weight.shape[1] % cpu_linear.BLOCK:
+        return Dense(weight.to(device, torch.bfloat16), None if bias is None else bias.to(device, torch.bfloat16))
+    codes, scales, biases = cpu_linear.four_bit(weight) if bits == 4 else cpu_linear.eight_bit(weight)
+    if bits == 4:  # they have such values
+        scales, biases = scales.half(), biases.half()
+    words = packed_words(codes, bits).to(device)
+    added = None if bias is None else bias.to(device)
+    return TritonLinear(words, scales.to(device), biases.to(device), bits=bits, group=cpu_linear.BLOCK, bias=added)
 
 
 def linear(

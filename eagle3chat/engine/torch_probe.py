@@ -6,6 +6,8 @@ import json
 
 import torch
 
+from eagle3chat.engine.torch_graphs import switched_off
+
 
 def rows() -> list[tuple[str, str, str]]:
     """The CPU, and each CUDA device or why there is none."""
@@ -15,6 +17,8 @@ def rows() -> list[tuple[str, str, str]]:
             free, total = torch.cuda.mem_get_info(index)
             name = torch.cuda.get_device_name(index)
             found.append((f"torch cuda:{index}", f"{name}, {free >> 20:,} of {total >> 20:,} MiB free", ""))
+        why = switched_off()
+        found.append(("cuda graphs", "off" if why else "recorded when a chain is first used", why))
         return found
     why = "torch sees no CUDA device" if torch.version.cuda else "this torch was built without CUDA"
     return [*found, ("torch cuda", "none", why)]

@@ -100,6 +100,15 @@ class Rounds:
         self.state.counters.send([self.target.cache.rows, head_rows, len(self.ids), anchor])
         self.state.tokens[:1].copy_(self.state.anchor)
 
+    def probe(self) -> None:
+        """Record a plain round, greedy, to learn at opening whether recordings hold here."""
+        pending = Pending()
+        self.enter(0, pending)
+        self.target.cache.prepare(1)
+        bounds = tuple(self._bound(part, 1) for part in self.target.cache.parts)
+        self._verify_work(1, bounds, False, Sampling())
+        self.leave(pending)
+
     # Verbs
 
     def draft(self, chain: int, sampling: Sampling, anchor: int, pending: Pending) -> TorchDraft | None:
@@ -149,8 +158,7 @@ class Rounds:
         fresh = bool(sampling.temperature) and not self._has_noise(sampling.seed, cache.rows + 1, rows)
         self._say(sampling if fresh else Sampling(), cache.rows + 1, rows)  # a recording runs the work at once
         bounds = tuple(self._bound(part, rows) for part in cache.parts)
-        key = ("verify", rows, bounds, fresh, _shape(sampling))
-        work = self._recorded(key, partial(self._verify, rows, bounds, fresh, sampling))
+        work = self._verify_work(rows, bounds, fresh, sampling)
         if work is None:
             return None
         if draft.tokens.data_ptr() != self.state.tokens.data_ptr():
@@ -163,6 +171,10 @@ class Rounds:
         if fresh:
             self.noised = (sampling.seed, cache.rows + 1, rows)
         return self.state.table.read(rows), started, ended
+
+    def _verify_work(self, rows: int, bounds: tuple[int, ...], fresh: bool, sampling: Sampling) -> Work | None:
+        key = ("verify", rows, bounds, fresh, _shape(sampling))
+        return self._recorded(key, partial(self._verify, rows, bounds, fresh, sampling))
 
     def commit(self, accepted: int, anchor: int, drafted: tuple[int, ...], chosen: tuple[int, ...]) -> None:
         """Keep drafted[:accepted] and the anchor: what the device did already, unless the round was cut.

@@ -8,14 +8,28 @@ many rows a call has. The twin is `twin`. With TRITON_INTERPRET=1 it runs on a C
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 ROWS = 16  # rows of a call at most; a tensor core's least
-BLOCK_N, BLOCK_K = 32, 128  # outputs and columns that a program works on at once
 GROUPS = (32, 64, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How a call is cut: outputs and columns that a program works on at once, powers of two; columns at least a group's."""
+
+    outputs: int = 32
+    columns: int = 128
+    warps: int = 4
+    stages: int = 3
+
+
+TILE = Tile()
 
 
 @triton.jit
@@ -57,8 +71,8 @@ def _product(
         codes = tl.reshape(codes, (BLOCK_K // GROUP, GROUP, BLOCK_N)).to(tl.float32)
         at = n[None, :] * (columns // GROUP) + start // GROUP + group[:, None]
         known = real[None, :] & (start + group * GROUP < columns)[:, None]
-        scale = tl.load(scales + at, mask=known, other=0.0)
-        bias = tl.load(biases + at, mask=known, other=0.0)
+        scale = tl.load(scales + at, mask=known, other=0.0).to(tl.float32)
+        bias = tl.load(biases + at, mask=known, other=0.0).to(tl.float32)
         weight = codes * scale[:, None, :] + bias[:, None, :]
         weight = tl.reshape(weight, (BLOCK_K, BLOCK_N)).to(rows_in.dtype)
         acc += tl.dot(rows_in, weight, input_precision="ieee")
@@ -74,19 +88,28 @@ class TritonLinear:
 
     Args:
         words: Int32 [N, K * bits / 32], the first column in the lowest bits.
-        scales, biases: [N, K / group], any float dtype: w = scales * code + biases.
+        scales, biases: [N, K / group], float32 or shorter, and read as they are: w = scales * code + biases.
         bits: 4 or 8.
         group: 32, 64 or 128; divides K.
         bias: [N] or None.
+        tile: How its calls are cut.
     """
 
     def __init__(
-        self, words: Tensor, scales: Tensor, biases: Tensor, *, bits: int, group: int, bias: Tensor | None = None
+        self,
+        words: Tensor,
+        scales: Tensor,
+        biases: Tensor,
+        *,
+        bits: int,
+        group: int,
+        bias: Tensor | None = None,
+        tile: Tile = TILE,
     ) -> None:
         assert bits in (4, 8) and group in GROUPS and words.dtype == torch.int32
         self.words = words.contiguous()
-        self.scales, self.biases = scales.float().contiguous(), biases.float().contiguous()
-        self.bits, self.group = bits, group
+        self.scales, self.biases = scales.contiguous(), biases.contiguous()
+        self.bits, self.group, self.tile = bits, group, tile
         self.rows, self.columns = words.shape[0], words.shape[1] * 32 // bits
         self.bias = None if bias is None else bias.float().contiguous()
         self.nbytes = self.words.nbytes + self.scales.nbytes + self.biases.nbytes
@@ -98,7 +121,7 @@ class TritonLinear:
             return y if self.bias is None else y + self.bias.to(x.dtype)
         x = x.contiguous()
         y = x.new_empty(x.shape[0], self.rows)
-        _product[(triton.cdiv(self.rows, BLOCK_N),)](
+        _product[(triton.cdiv(self.rows, self.tile.outputs),)](
             x,
             self.words,
             self.scales,
@@ -112,8 +135,10 @@ class TritonLinear:
             GROUP=self.group,
             HAS_ADDED=self.bias is not None,
             ROWS=ROWS,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
+            BLOCK_N=self.tile.outputs,
+            BLOCK_K=self.tile.columns,
+            num_warps=self.tile.warps,
+            num_stages=self.tile.stages,
         )
         return y
 
@@ -122,7 +147,14 @@ class TritonLinear:
         places = torch.arange(0, 32, self.bits, dtype=torch.int32, device=self.words.device)
         codes = (self.words[..., None] >> places) & (2**self.bits - 1)
         grouped = codes.view(self.rows, -1, self.group).float()
-        return (grouped * self.scales[..., None] + self.biases[..., None]).view(self.rows, self.columns)
+        return (grouped * self.scales.float()[..., None] + self.biases.float()[..., None]).view(self.rows, self.columns)
+
+
+def packed_words(codes: Tensor, bits: int) -> Tensor:
+    """Codes U8 [N, K] of 4 or 8 bits as int32 words [N, K * bits / 32], the first column in the lowest bits."""
+    if bits == 4:
+        codes = codes[:, 0::2] | codes[:, 1::2] << 4
+    return codes.contiguous().view(torch.int32)
 
 
 def twin(linear: TritonLinear, x: Tensor) -> Tensor:

@@ -25,6 +25,9 @@ from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.speculate import speculate
 from eagle3chat.engine.torch_backend import TorchBackend
 from eagle3chat.engine.torch_graphs import Graphs, pick_graphs
+from eagle3chat.engine.torch_linear import few_bits
+from eagle3chat.kernels import cpu_linear
+from eagle3chat.kernels.triton_linear import TritonLinear, packed_words
 
 NEAR = 1e-4
 SAMPLINGS = {
@@ -280,3 +283,31 @@ def test_a_recorded_round_reads_the_device_once(llama: Path, monkeypatch: pytest
         reads.clear()
         play(recorded, tokens, chain, WARM)
         assert reads == ["tolist"]
+
+
+def test_what_opening_learns(llama: Path) -> None:
+    """A recording that fails at once is a warning, and rounds go on."""
+    for good, warned in ((9, ""), (0, "CUDA graphs fail here (no more graphs)")):
+        backend, tokens = opened(llama, capture=Broken(good)), prompt(40)
+        with torch.inference_mode():
+            backend._rounds.probe()
+        assert "".join(backend.warnings).startswith(warned) and bool(backend.warnings) == bool(warned)
+        prefilled(backend, tokens)
+        plain, texts = opened(llama), list(tokens)
+        prefilled(plain, texts)
+        assert_alike(play(backend, tokens, 3, WARM)[0], play(plain, texts, 3, WARM)[0])
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_dense_draft_beside_an_int4_target_on_a_gpu(bits: int) -> None:
+    """It has few bits in the GPU's layout, and the numbers that it has on a CPU."""
+    pytest.importorskip("triton")
+    weight = torch.randn(24, 96, generator=torch.Generator().manual_seed(bits))
+    made = few_bits(weight, torch.ones(24), bits=bits, device=torch.device("meta"))
+    assert made.words.shape == (24, 96 * bits // 32) and made.bits == bits and made.words.device.type == "meta"
+    codes, scales, biases = cpu_linear.four_bit(weight) if bits == 4 else cpu_linear.eight_bit(weight)
+    wanted = codes.view(24, 3, 32) * scales[..., None] + biases[..., None]
+    here = TritonLinear(packed_words(codes, bits), scales, biases, bits=bits, group=32)
+    torch.testing.assert_close(here.dense(), wanted.view(24, 96))
+    odd = few_bits(torch.randn(24, 40), None, bits=bits, device=torch.device("meta"))
+    assert odd.weight.shape == (24, 40)

@@ -18,6 +18,8 @@ def weight(rows: int, columns: int, bits: int, group: int, device: str, bias: bo
     words = torch.randint(-(2**31), 2**31, (rows, columns * bits // 32), generator=generator).int()
     scales = torch.rand(rows, columns // group, generator=generator) / 2**bits
     biases = -torch.rand(rows, columns // group, generator=generator)
+    if group == 64:  # as bundles have them
+        scales, biases = scales.half(), biases.half()
     added = torch.randn(rows, generator=generator).to(device) if bias else None
     return TritonLinear(words.to(device), scales.to(device), biases.to(device), bits=bits, group=group, bias=added)
 
