@@ -135,6 +135,7 @@ def _open_bundle_pair(options: PairOptions, report: Progress, first: Say | None)
         stops=stop_texts(stops, codec),
         load_seconds=0.0,
         memory_bytes=opened.memory_bytes,
+        warnings=opened.warnings,
         pass_bytes=opened.pass_bytes,
     )
     return Pair(backend, codec, template, stops, bos_id, info)
@@ -158,6 +159,7 @@ class _Opened:
     memory_bytes: int
     pass_bytes: int
     unavailable: str  # why there is no speculation; empty: there is
+    warnings: tuple[str, ...]
 
 
 def _open_backend(options: PairOptions, bundle: Bundle, report: Progress) -> _Opened:
@@ -167,6 +169,7 @@ def _open_backend(options: PairOptions, bundle: Bundle, report: Progress) -> _Op
         raise BackendError(f"There is no backend called {name!r}.", "Use auto, torch, mlx or scripted.")
     wanted = {"device": options.device, "dtype": options.dtype, "context": options.context, "threads": options.threads}
     unavailable = "" if bundle.manifest.draft else "the bundle has no draft"
+    warnings: tuple[str, ...] = ()
     try:
         if name == "mlx":
             from eagle3chat.engine.mlx_backend import MlxBackend
@@ -177,12 +180,14 @@ def _open_backend(options: PairOptions, bundle: Bundle, report: Progress) -> _Op
             from eagle3chat.engine.torch_backend import TorchBackend
 
             backend = TorchBackend(bundle, **wanted, progress=report)
+            warnings = backend.warnings
     except ModuleNotFoundError as error:
         library = (error.name or "").partition(".")[0]
         if library not in ("torch", "mlx", "mlx_lm"):
             raise
         raise BackendError(f"{library} is not installed.", f"Run: pip install 'eagle3chat[{name}]'") from error
-    return _Opened(backend, name, backend.device, backend.dtype, backend.memory_bytes, backend.pass_bytes, unavailable)
+    sizes = (backend.memory_bytes, backend.pass_bytes)
+    return _Opened(backend, name, backend.device, backend.dtype, *sizes, unavailable, warnings)
 
 
 def _auto(options: PairOptions) -> str:

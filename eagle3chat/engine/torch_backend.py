@@ -15,14 +15,16 @@ from torch import Tensor
 from eagle3chat.engine.backend import Verdict
 from eagle3chat.engine.bundle import Bundle
 from eagle3chat.engine.sampling import Sampling
-from eagle3chat.engine.torch_choice import judge, read
+from eagle3chat.engine.torch_choice import judge, verdict_of
 from eagle3chat.engine.torch_device import DTYPES, Mark, pick_device, pick_dtype, upload
 from eagle3chat.engine.torch_draft import DraftHead
 from eagle3chat.engine.torch_draft_program import DraftProgram
+from eagle3chat.engine.torch_graphs import Capture, Graphs, pick_graphs
 from eagle3chat.engine.torch_layers import FEW_ROWS
 from eagle3chat.engine.torch_noise import Noise
 from eagle3chat.engine.torch_penalty import Said, penalised
 from eagle3chat.engine.torch_proposal import Pending, TorchDraft, propose
+from eagle3chat.engine.torch_rounds import Rounds
 from eagle3chat.engine.torch_target import Precision, Target
 from eagle3chat.engine.torch_weights import Checkpoint
 from eagle3chat.kernels import cpu, cpu_linear
@@ -42,6 +44,7 @@ class TorchBackend:
         context: Positions; None: the bundle's.
         threads: Of torch and of the compiled kernels on a CPU; None: torch's choice.
         progress: Told the stage and the share of the load.
+        capture: Records rounds, see torch_graphs.py; None: what the device has.
 
     Raises:
         BackendError: The device or dtype is not possible here.
@@ -58,6 +61,7 @@ class TorchBackend:
         context: int | None = None,
         threads: int | None = None,
         progress: Progress | None = None,
+        capture: Capture | None = None,
     ) -> None:
         manifest = bundle.manifest
         report = progress or (lambda stage, fraction: None)
@@ -66,6 +70,8 @@ class TorchBackend:
         self._threads = torch.get_num_threads()
         cpu.set_threads(self._threads)
         self._device = pick_device(device)
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)  # triton starts its kernels on the current one
         self._dtype = pick_dtype(dtype, manifest, self._device)
         # torch's threads spin for milliseconds after an operation that used them, on the cores that the kernels'
         # threads need. In rounds, where the kernels do the work, torch therefore gets none.
@@ -94,9 +100,11 @@ class TorchBackend:
         self._program = self._bind_program()
         self._noise = Noise(manifest.target.vocab_size, self._device)
         self._said = Said(manifest.target.vocab_size, self._device)
+        self._graphs = pick_graphs(self._device) if capture is None else Graphs(capture)
+        self._rounds = self._open_rounds()
         self._pending = Pending()
         self._anchor: int | None = None
-        self._verified: tuple[Tensor | None, tuple[int, ...]] | None = None  # taps and drafted ids of the last verify
+        self._verified: tuple[Tensor | None, Verdict] | None = None  # taps of the last verify, where they are ours
         report("loading the draft" if self._head else "loading the target", 1.0)
 
     @property
@@ -130,6 +138,18 @@ class TorchBackend:
         return sum(part.nbytes for part in (self._target, self._head) if part is not None)
 
     @property
+    def graphs(self) -> str:
+        """Why rounds are not recorded as graphs; empty: they are."""
+        return self._graphs.reason
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What keeps rounds from being fast here, and what to do."""
+        if not self._graphs.failed:
+            return ()
+        return (f"CUDA graphs fail here ({self._graphs.reason}): rounds start one kernel at a time, which is slower.",)
+
+    @property
     def pass_bytes(self) -> int:
         """Bytes of weights that the target reads in a pass; 0: not known."""
         return 0 if self._target is None else self._target.pass_bytes
@@ -138,7 +158,8 @@ class TorchBackend:
         """Drop weights and caches. Calling it again does nothing."""
         if self._target is None:
             return
-        self._target = self._head = self._verified = self._program = None
+        self._target = self._head = self._verified = self._program = self._rounds = None
+        self._graphs.clear()
         self._pending = Pending()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
@@ -168,6 +189,7 @@ class TorchBackend:
         Returns:
             How many rows are left.
         """
+        self._settle()
         self._anchor = self._verified = None
         if self._head is not None and keep > self._head.cache.rows:
             self._catch_up()
@@ -203,6 +225,22 @@ class TorchBackend:
             return None
         return DraftProgram(self._head, self._max_chain)
 
+    def _open_rounds(self) -> Rounds | None:
+        """Recorded rounds, where the device has them and the target allows it."""
+        if self._graphs.on and (obstacle := Rounds.obstacle(self._target)):
+            self._graphs = Graphs(None, obstacle)
+        if not self._graphs.on:
+            return None
+        rounds = Rounds(self._target, self._head, self._capacity, self._noise, self._graphs)
+        if self._device.type == "cuda":
+            rounds.probe()
+        return rounds
+
+    def _settle(self) -> None:
+        """Rounds are ours again, and not recorded."""
+        if self._rounds is not None:
+            self._rounds.leave(self._pending)
+
     def _catch_up(self) -> tuple[Tensor, Tensor]:
         """Take pending rows into the draft cache; gives their tokens [p] and the pass's output [p, H]."""
         taps, tokens = self._pending.take()
@@ -219,6 +257,11 @@ class TorchBackend:
         started = Mark(self._device)
         committed = self._target.cache.rows + 1
         chain = min(chain, self._max_chain, self._capacity - committed)
+        if self._rounds is not None:
+            recorded = self._rounds.draft(chain, sampling, self._anchor, self._pending)
+            if recorded is not None:
+                return recorded
+            self._settle()
         if chain <= 0 or not self._pending.tokens:
             anchor = upload([self._anchor], torch.int64, self._device)
             return TorchDraft(anchor, anchor.float(), None, sampling.seed, started, started)
@@ -240,6 +283,11 @@ class TorchBackend:
     def verify(self, draft: TorchDraft, sampling: Sampling) -> Verdict:
         """One target pass over the anchor and the drafted tokens; see Backend."""
         assert self._anchor is not None
+        if self._rounds is not None:
+            recorded = self._rounds.verify(draft, sampling, self._anchor, self._pending)
+            if recorded is not None:
+                return self._told(draft, *recorded, None)
+            self._settle()
         started = Mark(self._device)
         target, chain = self._target, draft.chain
         x, taps = target(draft.tokens)
@@ -254,30 +302,29 @@ class TorchBackend:
         table = torch.cat((said, drafted[:, None].float(), draft.p[:, None]), -1)
         ended = Mark(self._device)
         lines = table.tolist()  # host sync
-        rows = [read(line) for line in lines]
-        ids = tuple(int(line[-2]) for line in lines[:chain])
-        self._verified = (taps, ids)
-        return Verdict(
-            drafted=ids,
-            draft_p=tuple(line[-1] for line in lines[:chain]),
-            target_p=tuple(row.target_p for row in rows[:chain]),
-            chosen=tuple(row.chosen for row in rows),
-            chosen_p=tuple(row.chosen_p for row in rows),
-            runners_up=tuple(row.runners_up for row in rows),
-            margin=tuple(row.margin for row in rows),
-            draft_seconds=draft.started.until(draft.ended),
-            verify_seconds=started.until(ended),
-        )
+        return self._told(draft, lines, started, ended, taps)
+
+    def _told(
+        self, draft: TorchDraft, lines: list[list[float]], started: Mark, ended: Mark, taps: Tensor | None
+    ) -> Verdict:
+        """The verdict of a round's table; what `commit` needs is kept."""
+        verdict = verdict_of(lines, draft.started.until(draft.ended), started.until(ended))
+        self._verified = (taps, verdict)
+        return verdict
 
     @torch.inference_mode()
     def commit(self, accepted: int, anchor: int) -> None:
         """Keep the anchor's row and those of drafted[:accepted]; see Backend."""
-        assert self._verified is not None and 0 <= accepted <= len(self._verified[1])
-        taps, drafted = self._verified
-        self._target.cache.advance(accepted + 1)
+        assert self._verified is not None and 0 <= accepted <= len(self._verified[1].drafted)
+        taps, verdict = self._verified
+        drafted = verdict.drafted
+        self._anchor, self._verified = anchor, None
         self._said.add([*drafted[:accepted], anchor])
+        if self._rounds is not None and self._rounds.live:
+            self._rounds.commit(accepted, anchor, drafted, verdict.chosen)
+            return
+        self._target.cache.advance(accepted + 1)
         if self._head is not None:
             self._pending.add(taps[: accepted + 1], [*drafted[:accepted], anchor])
             if len(self._pending.tokens) >= PENDING_ROWS:
                 self._catch_up()
-        self._anchor, self._verified = anchor, None

@@ -16,6 +16,7 @@ from torch import Tensor
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_device import Mark
 from eagle3chat.engine.torch_draft import DraftHead
+from eagle3chat.engine.torch_layers import Place
 from eagle3chat.engine.torch_penalty import Counts, penalised
 
 
@@ -65,6 +66,7 @@ def propose(
     sampling: Sampling,
     noise: Tensor | None,
     counts: Counts | None,
+    place: Place | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Draft a chain after a pass of the head over confirmed rows.
 
@@ -76,6 +78,7 @@ def propose(
         out: [p, H], the head's output for them.
         noise: Float32 [K+1, V] of the proposals' positions, and one more; None: greedy.
         counts: Of the committed tokens; None: no penalty is on.
+        place: Of the first row after the confirmed ones; None: after the cache's rows.
 
     Returns:
         The anchor and the proposals as target ids [K+1], and the draft's probabilities [K+1], the last one 0.
@@ -83,6 +86,7 @@ def propose(
     heard = None if noise is None else noise[:chain].index_select(1, head.target_ids)
     said = None if counts is None else counts.at(head.target_ids)
     rows, places, ids = [], [], [tokens[-1:]]
+    start = head.cache.rows if place is None else place
     for step in range(chain):
         logits, feature = head.propose(out)
         if said is not None:
@@ -98,6 +102,6 @@ def propose(
         if said is not None:
             said.add(place.view(1))
         if step + 1 < chain:
-            out = head(ids[-1], feature, head.cache.rows + step)
+            out = head(ids[-1], feature, start + step)
     p = torch.cat(rows).softmax(-1).gather(-1, torch.stack(places))
     return torch.cat(ids), F.pad(p.squeeze(-1), (0, 1))

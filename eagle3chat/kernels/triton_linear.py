@@ -21,7 +21,7 @@ GROUPS = (32, 64, 128)
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How a call is cut: outputs and columns that a program works on at once, powers of two; columns at least a group's."""
+    """How a call is cut: outputs and columns that a program works on at once, powers of two; columns hold a group."""
 
     outputs: int = 32
     columns: int = 128
