@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from eagle3chat.engine.chain import Chain
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Finished, Prefill, Round, Usage
 from eagle3chat.engine.pair import Pair
+from eagle3chat.engine.plan import Length
 from eagle3chat.engine.requests import Controls, Message, Say
 from eagle3chat.engine.sampling import Sampling
-from eagle3chat.engine.session import Session
+from eagle3chat.engine.session import Session, open_length
 
 WARM_UP_TOKENS = 8
 AUTO = -1  # the chain that finds its own length
@@ -112,7 +112,7 @@ def measure(pair: Pair, plan: Plan, tell: Callable[[str, float], None] | None = 
         PromptError: A prompt does not fit the context.
         SettingError: A chain is above what the pair can draft.
     """
-    learnt = Chain(pair.backend.max_chain)  # as in a chat: what was found is kept from reply to reply
+    learnt = open_length(pair.backend)  # as in a chat: what was found is kept from reply to reply
     for chain in plan.chains:
         decode(pair, plan, plan.cases[0], chain, WARM_UP_TOKENS, learnt)
     total = plan.repeat * len(plan.cases) * len(plan.chains)
@@ -133,7 +133,7 @@ def chain_name(chain: int) -> str:
 
 
 def decode(
-    pair: Pair, plan: Plan, case: Case, chain: int, limit: int, learnt: Chain
+    pair: Pair, plan: Plan, case: Case, chain: int, limit: int, learnt: Length
 ) -> tuple[Usage, tuple[Round, ...]]:
     """Decode one reply of at most `limit` tokens in a conversation of its own: what it used, and its rounds."""
     user = Message("user", case.prompt)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Generic
 
 from eagle3chat.bench import WARM_UP_TOKENS, Plan, Run, chain_name, decode
-from eagle3chat.engine.backend import Backend, D, Verdict
-from eagle3chat.engine.chain import Chain
+from eagle3chat.engine.backend import Backend, D, Verdict, Worth
 from eagle3chat.engine.pair import Pair
 from eagle3chat.engine.sampling import Sampling
+from eagle3chat.engine.session import open_length
 from eagle3chat.engine.stopwatch import Stopwatch
 
 DRAFT, VERIFY, READING, COMMIT = "draft", "verify", "reading", "commit"
@@ -79,10 +79,15 @@ class TimedBackend(Generic[D]):
         with self._watch.ignored():
             yield from self._backend.prefill(tokens, keep)
 
-    def draft(self, chain: int, sampling: Sampling) -> D:
+    @property
+    def early(self) -> bool:
+        """The backend's."""
+        return self._backend.early
+
+    def draft(self, chain: int, sampling: Sampling, worth: Worth | None = None) -> D:
         """Counted."""
         before = self._watch.seconds[DRAFT]
-        made: D = self._draft(chain, sampling)
+        made: D = self._draft(chain, sampling, worth)
         self._launched = self._watch.seconds[DRAFT] - before
         return made
 
@@ -126,7 +131,7 @@ def profile(
     """
     profiles = []
     for number, chain in enumerate(plan.chains):
-        watch, learnt = Stopwatch(), Chain(pair.backend.max_chain)
+        watch, learnt = Stopwatch(), open_length(pair.backend)
         timed = dataclasses.replace(pair, backend=TimedBackend(pair.backend, watch, at_once=_at_once(pair)))
         decoded = []
         with _within(pair, watch):

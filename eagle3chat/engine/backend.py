@@ -12,11 +12,14 @@ at position t is chosen with the noise of t. Knows no text and no loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from eagle3chat.engine.sampling import Sampling
+
+Worth = Callable[[float], bool]
+"""Asked with the draft's probability of each proposal in turn. False: it is not verified, and nothing after it."""
 
 
 class Draft(Protocol):
@@ -81,8 +84,16 @@ class Backend(Protocol[D]):
             leaves caches that hold exactly that many rows.
         """
 
-    def draft(self, chain: int, sampling: Sampling) -> D:
-        """Launch K <= chain proposals for positions n .. n+K-1. Does not wait."""
+    @property
+    def early(self) -> bool:
+        """Whether `draft` knows its probabilities at once, without waiting for a device, and asks `worth`."""
+
+    def draft(self, chain: int, sampling: Sampling, worth: Worth | None = None) -> D:
+        """Launch K <= chain proposals for positions n .. n+K-1. Does not wait.
+
+        Args:
+            worth: Ends the chain before the first proposal that it refuses; not asked unless `early`.
+        """
 
     def verify(self, draft: D, sampling: Sampling) -> Verdict:
         """One target pass over the anchor and the drafted tokens (K + 1 rows, n + K <= capacity)."""

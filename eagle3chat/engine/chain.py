@@ -1,5 +1,7 @@
 """How long the next chain should be: the length with the most expected tokens a second, from what rounds cost and kept.
 
+For backends whose draft tells its probabilities only with the target's verdict; for the others see `stopping`.
+
 A round with a chain of K costs c(K) seconds and gives E(K) = 1 + a1 + a1 a2 + .. tokens, where ai is the share of
 drafted tokens at place i that the target accepts when it judges them. Both are measured on the rounds as they run;
 now and then a round has another length than the best one, so that its neighbours stay known. With 0 the draft is
@@ -8,10 +10,11 @@ asked again ever more rarely. The text does not depend on any of it. Knows no te
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-SAMPLES = 9  # of the cost of a length: their median counts
+from eagle3chat.engine.costs import Costs
+from eagle3chat.engine.plan import Plan
+
 MEMORY = 0.98  # weight of what was known of a place when a new judgement comes
 DOUBT = 4.0  # judgements that the guess counts for
 GUESS = 0.5  # acceptance of the first place, before anything was judged; of the others: that of the place before
@@ -21,19 +24,10 @@ REVIEW = 4  # rounds between two decisions
 MARGIN = 1.02  # by how much another length must be better
 PROBE = 24  # rounds between two looks at a neighbour
 REST, LONGEST_REST = 32, 512  # rounds without a draft before it is asked again, at first and at most
-GROWTH = 0.1  # of a round's cost with a token of its chain, before it was measured
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The next round's chain, and why, for a person."""
-
-    chain: int
-    why: str
 
 
 class Chain:
-    """Finds the length. `plan` before a round, `saw` after it.
+    """Finds the length by the acceptance at each place; see `Length`.
 
     Args:
         longest: Tokens that the draft can be asked for; 0: there is none.
@@ -41,8 +35,7 @@ class Chain:
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
-        self._costs: dict[int, deque[float]] = {}
-        self._medians: dict[int, float] = {}
+        self._costs = Costs()
         self._kept = [0.0] * longest
         self._judged = [0.0] * longest
         self._opening = [min(length, longest) for length in OPENING] if longest else []
@@ -73,25 +66,15 @@ class Chain:
             total += reached
         return total
 
-    def cost(self, chain: int) -> float:
-        """Seconds of a round: the median of its last ones, or a line through the nearest lengths that are known."""
-        if (own := self._medians.get(chain)) is not None:
-            return own
-        known = sorted(self._medians, key=lambda length: (abs(length - chain), length))
-        if not known:
-            return 1.0 + GROWTH * chain
-        at = self._medians[known[0]]
-        if len(known) == 1:
-            return at * (1.0 + GROWTH * chain) / (1.0 + GROWTH * known[0])
-        slope = (self._medians[known[1]] - at) / (known[1] - known[0])
-        return max(at * 0.5, at + max(slope, 0.0) * (chain - known[0]))
-
     def rate(self, chain: int) -> float:
         """Expected tokens a second."""
-        return self.expected(chain) / self.cost(chain)
+        return self.expected(chain) / self._costs.of(chain)
 
-    def plan(self) -> Plan:
-        """The next round's chain."""
+    def begin(self) -> None:
+        """See Length: what is known of the pair stays."""
+
+    def plan(self, *, sampled: bool) -> Plan:
+        """See Length."""
         self._probing = False
         if self._longest == 0:
             return Plan(0, "there is no draft")
@@ -122,18 +105,10 @@ class Chain:
             return "drafting costs more than it brings"
         return f"{self.expected(self._best):.2f} tokens a round, {gain:.2f} x plain"
 
-    def saw(self, drafted: int, accepted: int, judged: int, seconds: float) -> None:
-        """A round ran.
-
-        Args:
-            drafted: Its tokens, 0 .. longest.
-            accepted: Of them.
-            judged: Accepted and rejected ones; the others were not reached.
-            seconds: Of the whole round.
-        """
-        costs = self._costs.setdefault(drafted, deque(maxlen=SAMPLES))
-        costs.append(seconds)
-        self._medians[drafted] = sorted(costs)[len(costs) // 2]
+    def saw(self, p: Sequence[float], accepted: int, judged: int, seconds: float) -> None:
+        """See Length."""
+        drafted = len(p)
+        self._costs.saw(drafted, seconds)
         for place in range(judged):
             self._kept[place] = MEMORY * self._kept[place] + (place < accepted)
             self._judged[place] = MEMORY * self._judged[place] + 1.0

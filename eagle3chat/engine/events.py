@@ -94,7 +94,7 @@ class Round:
 
     index: int  # in this reply, from 0
     position: int  # absolute position of the first emitted token
-    chain: int  # tokens asked for; len(drafted) may be less near the end of the context
+    chain: int  # tokens asked for, or found with `why`; len(drafted) may be less near the end of the context
     temperature: float
     drafted: tuple[Token, ...]  # [K]
     accepted: int  # 0..K

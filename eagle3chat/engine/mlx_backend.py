@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import mlx.core as mx
 
-from eagle3chat.engine.backend import Verdict
+from eagle3chat.engine.backend import Verdict, Worth
 from eagle3chat.engine.bundle import Bundle
 from eagle3chat.engine.mlx_choice import judge, read
 from eagle3chat.engine.mlx_device import DTYPES, is_gpu, pick_device, pick_dtype, spare_compiler
@@ -193,7 +193,12 @@ class MlxBackend:
         ids = mx.array(tokens, dtype=mx.int32)
         return ids[-1:], self._head.confirm(ids, taps)
 
-    def draft(self, chain: int, sampling: Sampling) -> MlxDraft:
+    @property
+    def early(self) -> bool:
+        """See Backend: proposals are computed when the verification is."""
+        return False
+
+    def draft(self, chain: int, sampling: Sampling, worth: Worth | None = None) -> MlxDraft:
         """Launch proposals; see Backend. None without a feature to start from (a prompt of one token)."""
         assert self._anchor is not None and chain >= 0
         committed = self._target.rows + 1

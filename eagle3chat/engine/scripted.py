@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eagle3chat.engine.backend import Verdict
+from eagle3chat.engine.backend import Verdict, Worth
 from eagle3chat.engine.sampling import Before, Sampling, filtered, gumbel_row, penalised, softmax
 
 Table = Callable[[Sequence[int]], Sequence[float]]
@@ -124,7 +124,12 @@ class ScriptedBackend:
             yield len(self._cached)
         self._anchor = tokens[-1]
 
-    def draft(self, chain: int, sampling: Sampling) -> ScriptedDraft:
+    @property
+    def early(self) -> bool:
+        """See Backend."""
+        return True
+
+    def draft(self, chain: int, sampling: Sampling, worth: Worth | None = None) -> ScriptedDraft:
         """K proposals; none when the prompt has one token, as a head without a feature."""
         assert self._anchor is not None and 0 <= chain <= self._max_chain
         if self._draft is None or not self._cached:
@@ -138,6 +143,8 @@ class ScriptedBackend:
             logits = self._penalised(self._draft(context), context, sampling, self._draft_ids)
             p = softmax([x / (sampling.temperature or 1.0) for x in logits])
             best = self._propose(p, len(context), sampling)
+            if worth is not None and not worth(p[best]):
+                break
             drafted.append(self._draft_ids[best])
             probabilities.append(p[best])
             context.append(drafted[-1])

@@ -10,13 +10,15 @@ import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 
-from eagle3chat.engine.backend import Verdict
+from eagle3chat.engine.backend import Backend, D, Verdict, Worth
 from eagle3chat.engine.chain import Chain
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Finished, FinishReason, OwnKind, Prefill, Round, Token
 from eagle3chat.engine.pair import Pair, check_prompt
+from eagle3chat.engine.plan import Length, Plan
 from eagle3chat.engine.requests import Controls, Say
 from eagle3chat.engine.speculate import Step, agreed, speculate
+from eagle3chat.engine.stopping import Stopping
 from eagle3chat.engine.tally import Tally
 from eagle3chat.engine.text import Codec, ReplyText
 
@@ -26,13 +28,13 @@ class Session:
 
     Args:
         pair: An open pair; the session uses it alone and does not close it.
-        chain: What is known of the pair's best length; None: nothing yet.
+        length: What is known of the pair's best length; None: nothing yet.
     """
 
-    def __init__(self, pair: Pair, chain: Chain | None = None) -> None:
+    def __init__(self, pair: Pair, length: Length | None = None) -> None:
         self._pair = pair
-        self._chain = chain or Chain(pair.backend.max_chain)
-        self._why = ""  # of the round at hand
+        self._length = length or open_length(pair.backend)
+        self._plan = Plan(0, "")  # of the round at hand; without a reason: the chain was set
         self._committed: list[int] = []  # ids that the caches stand for, the anchor last
         self._cancelled = False
         self._controls = Controls(min(3, pair.backend.max_chain))
@@ -87,6 +89,7 @@ class Session:
             return
         limit = self._pair.backend.capacity + 1 - len(prompt)
         reader = begun_text(say, self._pair)
+        self._length.begin()
         yield from self._decode(tally, reader, min(limit, say.max_new_tokens or limit), say.max_new_tokens)
 
     def _prefill(self, prompt: Sequence[int], keep: int, tally: Tally) -> Iterator[Prefill]:
@@ -107,11 +110,13 @@ class Session:
     def _next_controls(self) -> Controls:
         """The next round's; with `auto` the chain is found here."""
         if not self._controls.auto:
-            self._why = ""
+            self._plan = Plan(self._controls.chain, "")
             return self._controls
-        plan = self._chain.plan()
-        self._why = plan.why
-        return dataclasses.replace(self._controls, chain=plan.chain)
+        self._plan = self._length.plan(sampled=self._controls.sampling.temperature > 0.0)
+        return dataclasses.replace(self._controls, chain=self._plan.chain)
+
+    def _worth(self) -> Worth | None:
+        return self._plan.worth
 
     def _decode(self, tally: Tally, reader: ReplyText, limit: int, asked: int | None) -> Iterator[Round | Finished]:
         pair = self._pair
@@ -123,14 +128,14 @@ class Session:
             text, stop = taken.text, taken.stop
             return taken.kept, taken.ended
 
-        for step in speculate(pair.backend, len(self._committed), self._next_controls, cut, limit):
+        for step in speculate(pair.backend, len(self._committed), self._next_controls, cut, limit, self._worth):
             self._committed.extend(step.tokens)
             tally.add(step)
             if step.finish in ("length", "context"):
                 text += reader.rest()
             if step.controls.auto:
-                learn(self._chain, step)
-            yield round_event(step, text, pair.codec, self._why)
+                learn(self._length, step)
+            yield round_event(step, text, pair.codec, self._plan.why)
             if step.finish:
                 # The context ended it, not a limit that somebody asked for.
                 reason: FinishReason = "context" if step.finish == "length" and limit != asked else step.finish
@@ -149,10 +154,16 @@ def begun_text(say: Say, pair: Pair) -> ReplyText:
     return reader
 
 
-def learn(chain: Chain, step: Step) -> None:
+def open_length(backend: Backend[D]) -> Length:
+    """What finds the length of a backend's chains."""
+    longest = backend.max_chain
+    return Stopping(longest) if backend.early and longest else Chain(longest)
+
+
+def learn(length: Length, step: Step) -> None:
     """Tell what a round cost and kept."""
-    drafted, right = len(step.verdict.drafted), agreed(step.verdict)
-    chain.saw(drafted, right, min(drafted, right + 1), step.seconds)
+    right = agreed(step.verdict)
+    length.saw(step.verdict.draft_p, right, min(len(step.verdict.drafted), right + 1), step.seconds)
 
 
 def check_chain(chain: int, pair: Pair) -> None:
@@ -191,7 +202,7 @@ def round_event(step: Step, text: str, codec: Codec, why: str = "") -> Round:
     return Round(
         index=step.index,
         position=step.position,
-        chain=step.controls.chain,
+        chain=len(drafted) if why else step.controls.chain,
         temperature=step.controls.sampling.temperature,
         drafted=drafted,
         accepted=step.accepted,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from eagle3chat.engine.backend import Backend, D, Verdict
+from eagle3chat.engine.backend import Backend, D, Verdict, Worth
 from eagle3chat.engine.requests import Controls
 
 Finish = Literal["stop", "length", "context"]
@@ -48,7 +48,12 @@ def agreed(verdict: Verdict) -> int:
 
 
 def speculate(
-    backend: Backend[D], committed: int, controls: Callable[[], Controls], cut: Cut, limit: int
+    backend: Backend[D],
+    committed: int,
+    controls: Callable[[], Controls],
+    cut: Cut,
+    limit: int,
+    worth: Callable[[], Worth | None] = lambda: None,
 ) -> Iterator[Step]:
     """Decode after `backend.prefill` until a stop, the limit or the end of the context.
 
@@ -58,6 +63,7 @@ def speculate(
         controls: Asked at the start of every round.
         cut: Asked with the ids that a round would emit, before they are committed.
         limit: Most tokens to emit, 1 or more.
+        worth: Asked after `controls`: what ends the round's chain early, see Backend.draft.
 
     Yields:
         A step a round; the last one has `finish` set.
@@ -70,7 +76,7 @@ def speculate(
         started = time.perf_counter()
         # Rows that do not fit in the caches, or could not be emitted, are not drafted.
         chain = min(now.chain, backend.max_chain, backend.capacity - committed, limit - emitted - 1)
-        verdict = backend.verify(backend.draft(chain, now.sampling), now.sampling)
+        verdict = backend.verify(backend.draft(chain, now.sampling, worth()), now.sampling)
         accepted = agreed(verdict)
         offered = (*verdict.drafted[:accepted], verdict.chosen[accepted])
         kept, ended = cut(offered)

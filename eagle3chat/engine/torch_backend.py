@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from eagle3chat.engine.backend import Verdict
+from eagle3chat.engine.backend import Verdict, Worth
 from eagle3chat.engine.bundle import Bundle
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_choice import judge, verdict_of
@@ -170,7 +170,8 @@ class TorchBackend:
         """Cache tokens[:-1]; see Backend."""
         assert self._target is not None
         assert 0 <= keep <= max(0, len(tokens) - 2) and len(tokens) <= self._capacity + 1
-        torch.set_num_threads(self._threads)
+        # Where all layers are calls of the kernels, torch's spinning threads would only be in their way.
+        torch.set_num_threads(self._round_threads if self._target.program is not None else self._threads)
         kept = self._rewind(keep)
         self._said.begin(tokens)
         if kept < keep:
@@ -249,8 +250,13 @@ class TorchBackend:
         self._head.cache.advance(len(tokens))
         return ids, out
 
+    @property
+    def early(self) -> bool:
+        """See Backend: on a CPU nothing is waited for."""
+        return self._device.type == "cpu"
+
     @torch.inference_mode()
-    def draft(self, chain: int, sampling: Sampling) -> TorchDraft:
+    def draft(self, chain: int, sampling: Sampling, worth: Worth | None = None) -> TorchDraft:
         """Launch proposals; see Backend. None without a feature to start from (a prompt of one token)."""
         assert self._anchor is not None and chain >= 0
         torch.set_num_threads(self._round_threads)
@@ -268,9 +274,10 @@ class TorchBackend:
         noise = self._noise_of(committed, chain + 1, sampling)
         counts = self._said.counts(sampling)
         if self._program is not None and counts is None and len(self._pending.tokens) <= FEW_ROWS:
-            tokens, p = self._program(*self._pending.take(), chain, sampling, noise)
+            tokens, p = self._program(*self._pending.take(), chain, sampling, noise, worth)
         else:
-            tokens, p = propose(self._head, *self._catch_up(), chain, sampling, noise, counts)
+            tokens, p = propose(self._head, *self._catch_up(), chain, sampling, noise, counts, worth)
+        noise = None if noise is None else noise[: len(tokens)]
         return TorchDraft(tokens, p, noise, sampling.seed, started, Mark(self._device))
 
     def _noise_of(self, position: int, rows: int, sampling: Sampling) -> Tensor | None:

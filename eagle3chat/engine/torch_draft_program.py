@@ -14,6 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from eagle3chat.engine.backend import Worth
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_draft import DraftHead
 from eagle3chat.engine.torch_layers import FEW_ROWS
@@ -145,7 +146,13 @@ class DraftProgram:
         return self._pass(self.ids[step + 1 :].data_ptr(), feature.data_ptr(), 1)
 
     def __call__(
-        self, taps: Tensor, tokens: Sequence[int], chain: int, sampling: Sampling, noise: Tensor | None
+        self,
+        taps: Tensor,
+        tokens: Sequence[int],
+        chain: int,
+        sampling: Sampling,
+        noise: Tensor | None,
+        worth: Worth | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Take confirmed rows into the cache, counted, and propose; arguments and results as `propose`'s.
 
@@ -164,11 +171,14 @@ class DraftProgram:
         first(head.cache.rows)
         head.cache.advance(rows)
         self.ids[0] = tokens[-1]
-        self.p[chain] = 0.0
         for step in range(chain):
             self._pick(step, sampling, noise)
+            if worth is not None and not worth(self.p[step].item()):
+                chain = step
+                break
             if step + 1 < chain:
                 self.steps[step](head.cache.rows + step)
+        self.p[chain] = 0.0
         return self.ids[: chain + 1].clone(), self.p[: chain + 1].clone()
 
     def _pick(self, step: int, sampling: Sampling, noise: Tensor | None) -> None:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from eagle3chat.engine.backend import Worth
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_device import Mark
 from eagle3chat.engine.torch_draft import DraftHead
@@ -66,6 +67,7 @@ def propose(
     sampling: Sampling,
     noise: Tensor | None,
     counts: Counts | None,
+    worth: Worth | None = None,
     place: Place | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Draft a chain after a pass of the head over confirmed rows.
@@ -78,6 +80,7 @@ def propose(
         out: [p, H], the head's output for them.
         noise: Float32 [K+1, V] of the proposals' positions, and one more; None: greedy.
         counts: Of the committed tokens; None: no penalty is on.
+        worth: See Backend.draft; waits for the device at each step.
         place: Of the first row after the confirmed ones; None: after the cache's rows.
 
     Returns:
@@ -96,6 +99,8 @@ def propose(
         else:
             logits = logits / sampling.temperature
             place = torch.add(heard[step : step + 1], logits, alpha=1.0 / sampling.sharpness).argmax(-1)
+        if worth is not None and not worth(logits.softmax(-1)[0, place].item()):
+            break
         rows.append(logits)
         places.append(place)
         ids.append(head.target_ids[place])
@@ -103,5 +108,7 @@ def propose(
             said.add(place.view(1))
         if step + 1 < chain:
             out = head(ids[-1], feature, start + step)
+    if not rows:
+        return ids[0], torch.zeros(1, device=ids[0].device)
     p = torch.cat(rows).softmax(-1).gather(-1, torch.stack(places))
     return torch.cat(ids), F.pad(p.squeeze(-1), (0, 1))

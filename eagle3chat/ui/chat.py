@@ -17,6 +17,7 @@ from eagle3chat.transcript_line import Exchange, answered, exchanges, message_of
 from eagle3chat.ui.tally import Tally
 
 NOT_KNOWN = -1
+FOUND = 12  # rounds whose chains tell the length in use
 
 Phase = Literal["loading", "idle", "replying", "racing", "down"]
 """What the worker is at: opening the pair, waiting, decoding a reply, decoding one twice, gone."""
@@ -74,13 +75,14 @@ class Chat:
         self.reply: LiveReply | None = None
         self.used = 0  # positions of the context, or NOT_KNOWN
         self._undone: list[tuple[int, list[Exchange]]] = []  # what was kept, and all that there was before
-        self._last_chain: int | None = None  # of the last round
+        self._found: deque[int] = deque(maxlen=FOUND)  # lengths of the last chains that found their own
 
     @property
     def chain(self) -> int:
-        """The chain in use: as set, or as the last round found it."""
-        found = self._last_chain if self.controls.auto else None
-        return self.controls.chain if found is None else found
+        """The chain in use: as set, or what the last rounds found on average."""
+        if self.controls.auto and self._found:
+            return round(sum(self._found) / len(self._found))
+        return self.controls.chain
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -148,7 +150,8 @@ class Chat:
         round_ = self.reply.add(round_)
         if first:
             self._list_rounds()
-        self._last_chain = round_.chain
+        if round_.why:
+            self._found.append(round_.chain)
         self.used = round_.position + round_.emitted
         if round_.burst is not None and not round_.position:
             self.used = NOT_KNOWN

@@ -65,7 +65,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def chain_state(info: Info | None, controls: Controls, last: int | None = None) -> str:
-    """The state of speculation in a few words: it is always told. `last`: the chain of the last round."""
+    """The state of speculation in a few words: it is always told. `last`: the chain that the last rounds found."""
     if info is not None and info.fixed_chain:
         return "chain: the server's"
     if info is not None and info.max_chain == 0:

@@ -23,7 +23,7 @@ class Tally:
     drafted_at: list[int] = field(default_factory=list)  # rounds in which there was a draft at this place
     reached_at: list[int] = field(default_factory=list)  # rounds in which the draft at this place was judged
     accepted_at: list[int] = field(default_factory=list)  # rounds in which it was accepted
-    chain: int | None = None  # of the last round
+    why: str = ""  # the last round's chain had its length, where it finds it itself
     recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT))  # accepted of drafted
     bursts: int = 0  # pieces of text of a server, which are no rounds
     uncounted: bool = False  # there are tokens that nobody counted
@@ -36,10 +36,10 @@ class Tally:
             return
         rejected = int(round_.rejected is not None)
         self.rounds += 1
-        self.chain = round_.chain
         self.emitted += round_.emitted
         self.accepted += round_.accepted
         self.rejected += rejected
+        self.why = round_.why
         self.unreached += len(round_.unreached)
         self.seconds += round_.seconds
         self.recent.append((round_.accepted, len(round_.drafted)))
@@ -60,6 +60,11 @@ class Tally:
         self.emitted += burst.tokens or 0
         self.uncounted |= burst.tokens is None
         self.recent.append((burst.tokens or 0, 0))
+
+    @property
+    def chain(self) -> int | None:
+        """Tokens that the last rounds drafted, on average; None without rounds."""
+        return round(sum(drafted for _, drafted in self.recent) / len(self.recent)) if self.rounds else None
 
     @property
     def tau(self) -> float:

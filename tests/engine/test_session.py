@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from eagle3chat.engine.backend import Worth
 from eagle3chat.engine.errors import PromptError, SettingError
 from eagle3chat.engine.events import Finished, Prefill, Round
 from eagle3chat.engine.pair import Pair, open_pair
@@ -297,13 +298,14 @@ def test_a_draft_that_costs_more_than_it_brings_is_left_alone(monkeypatch: pytes
     session = Session(pair())
     now = 0.0
 
-    def spend(chain: int, sampling: Sampling, draft=ScriptedBackend.draft) -> object:  # type: ignore[no-untyped-def]
+    def spend(chain: int, sampling: Sampling, worth: Worth | None = None) -> object:
         nonlocal now
-        now += 1.0 + 5.0 * chain
-        return draft(backend_of(session), chain, sampling)
+        draft = ScriptedBackend.draft(backend_of(session), chain, sampling, worth)
+        now += 1.0 + 5.0 * draft.chain
+        return draft
 
     monkeypatch.setattr(backend_of(session), "draft", spend)
     monkeypatch.setattr("eagle3chat.engine.speculate.time.perf_counter", lambda: now)
     rounds = reply_of(session, Say((Message("user", "Hello"),), Controls(3, WARM, auto=True), 60))[3]
-    assert [event.chain for event in rounds[8:20]] == [0] * 12
-    assert rounds[12].why == "drafting costs more than it brings"
+    assert sum(len(event.drafted) for event in rounds[20:]) <= 4  # it is asked after 4, 8, 16 .. rounds
+    assert any(event.why == "drafting costs more than it brings here" for event in rounds)

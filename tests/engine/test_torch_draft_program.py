@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -59,6 +59,40 @@ def test_chains(rows: int, sampling: Sampling, backend: TorchBackend) -> None:
         assert got.tolist() == wanted.tolist()
         torch.testing.assert_close(got_p, wanted_p, rtol=1e-4, atol=1e-6)
         assert torch.equal(cached, head.cache.data[:, :, : start + rows + chain - 1])
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.9, seed=4)], ids=["greedy", "sampled"])
+@torch.inference_mode()
+def test_a_chain_that_is_ended(sampling: Sampling, backend: TorchBackend) -> None:
+    """Both ways ask with the same probabilities, and end before the refused proposal."""
+    head, program, chain = backend._head, backend._program, 5
+    noise = backend._noise_of(len(PROMPT) + 2, chain + 1, sampling)
+
+    def refuse(at: int) -> tuple[list[float], Callable[[float], bool]]:
+        asked: list[float] = []
+
+        def worth(p: float) -> bool:
+            asked.append(p)
+            return len(asked) <= at
+
+        return asked, worth
+
+    for at in range(chain + 1):
+        taps, tokens = rows_of(backend, 2)
+        start = head.cache.rows
+        asked, worth = refuse(at)
+        got, got_p = program(taps, tokens, chain, sampling, noise, worth)
+        head.cache.keep(start)
+        ids = torch.tensor(tokens)
+        out = head(ids, head.fuse(taps), start)
+        head.cache.advance(2)
+        wanted_asked, worth = refuse(at)
+        wanted, wanted_p = propose(head, ids, out, chain, sampling, noise, None, worth)
+        assert got.tolist() == wanted.tolist() and len(got) == at + 1
+        torch.testing.assert_close(got_p, wanted_p, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(torch.tensor(asked), torch.tensor(wanted_asked), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(torch.tensor(asked[:at]), got_p[:-1])
+        head.cache.keep(start)
 
 
 def test_what_does_not_fit(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""What a round costs, by its length, from the rounds that ran. Knows no tokens and no clock."""
+
+from __future__ import annotations
+
+from collections import deque
+
+SAMPLES = 9  # of a length: their median counts
+DOUBT = 4  # rounds that the guess of a token's cost counts for
+LEAST = 0.02  # of a round without a draft, that a token costs: less is noise
+GROWTH = 0.1  # of a round's cost with a token of its chain, before it was measured
+
+
+class Costs:
+    """Medians of the last rounds of each length; of an even number the lower one, since slow rounds are the odd ones."""
+
+    def __init__(self) -> None:
+        self._samples: dict[int, deque[float]] = {}
+        self._medians: dict[int, float] = {}
+
+    def saw(self, length: int, seconds: float) -> None:
+        """A round of that length ran."""
+        samples = self._samples.setdefault(length, deque(maxlen=SAMPLES))
+        samples.append(seconds)
+        self._medians[length] = sorted(samples)[(len(samples) - 1) // 2]
+
+    def known(self, length: int) -> bool:
+        """Whether such a round ran."""
+        return length in self._medians
+
+    def more(self, length: int, unit: float) -> float:
+        """Seconds that one more token costs on top of `length`: what was measured, and a guess for few rounds.
+
+        A single slow round would otherwise keep a length from ever being tried again.
+
+        Args:
+            unit: Seconds of a round without a draft; the guess is a share of it.
+        """
+        both = (self._samples.get(length, ()), self._samples.get(length + 1, ()))
+        rounds = min(len(samples) for samples in both)
+        measured = self.of(length + 1) - self.of(length)
+        return max((rounds * measured + DOUBT * GROWTH * unit) / (rounds + DOUBT), LEAST * unit)
+
+    def of(self, length: int) -> float:
+        """Seconds of a round: the median of its last ones, or a line through the nearest lengths that are known."""
+        if (own := self._medians.get(length)) is not None:
+            return own
+        near = sorted(self._medians, key=lambda known: (abs(known - length), known))
+        if not near:
+            return 1.0 + GROWTH * length
+        at = self._medians[near[0]]
+        if len(near) == 1:
+            return at * (1.0 + GROWTH * length) / (1.0 + GROWTH * near[0])
+        slope = (self._medians[near[1]] - at) / (near[1] - near[0])
+        return max(at * 0.5, at + max(slope, 0.0) * (length - near[0]))

@@ -1,0 +1,38 @@
+"""What the next round drafts, and who says so. Knows no costs and no acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from eagle3chat.engine.backend import Worth
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The next round's chain, and why, for a person."""
+
+    chain: int  # at most so many tokens
+    why: str
+    worth: Worth | None = None
+
+
+class Length(Protocol):
+    """Finds the length of chains. `begin` at a reply, `plan` before a round, `saw` after it."""
+
+    def begin(self) -> None:
+        """Another reply begins."""
+
+    def plan(self, *, sampled: bool) -> Plan:
+        """The next round's; `sampled`: its temperature is above 0."""
+
+    def saw(self, p: Sequence[float], accepted: int, judged: int, seconds: float) -> None:
+        """A round ran as planned.
+
+        Args:
+            p: The draft's probabilities of the tokens that were verified.
+            accepted: Of them.
+            judged: Accepted and rejected ones; the others were not reached.
+            seconds: Of the whole round.
+        """

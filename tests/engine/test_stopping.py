@@ -1,0 +1,165 @@
+"""The chain that ends where the draft is unsure: on simulated machines and drafts, against every fixed length."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from eagle3chat.engine.confidence import Confidence
+from eagle3chat.engine.costs import Costs
+from eagle3chat.engine.stopping import LONGEST, LONGEST_SAMPLED, Stopping
+
+STEP = 0.03  # seconds of one proposal, where plain decoding takes 1
+FIRST = 0.1
+
+
+def row(rows: int) -> float:
+    """Seconds of the target."""
+    return 1.0 + 0.08 * (rows - 1)
+
+
+@dataclass(slots=True)
+class Machine:
+    """A draft that knows how sure it may be: a token with probability p is accepted with chance `trust` * p."""
+
+    rng: random.Random
+    sure: tuple[float, float] = (0.0, 1.0)
+    trust: float = 1.0
+    dear: float = 1.0  # times the cost of a row
+    tokens: int = 0
+    seconds: float = 0.0
+    drafted: int = 0
+
+    def proposals(self) -> Sequence[tuple[float, bool]]:
+        found = [self.rng.uniform(*self.sure) for _ in range(LONGEST)]
+        return [(p, self.rng.random() < self.trust * p) for p in found]
+
+    def round(self, length: Stopping | int, sampled: bool = False) -> None:
+        plan = None if isinstance(length, int) else length.plan(sampled=sampled)
+        longest = length if plan is None else plan.chain
+        proposals, verified, asked = self.proposals(), 0, 0
+        while verified < longest:
+            asked += 1
+            if plan is not None and plan.worth is not None and not plan.worth(proposals[verified][0]):
+                break
+            verified += 1
+        accepted = 0
+        while accepted < verified and proposals[accepted][1]:
+            accepted += 1
+        spent = 1.0 + (row(verified + 1) - 1.0) * self.dear + (FIRST + STEP * asked if asked else 0.0)
+        spent *= self.rng.uniform(0.95, 1.05) * (3.0 if self.rng.random() < 0.02 else 1.0)
+        if not isinstance(length, int):
+            length.saw([p for p, _ in proposals[:verified]], accepted, min(verified, accepted + 1), spent)
+        self.tokens, self.seconds, self.drafted = self.tokens + accepted + 1, self.seconds + spent, self.drafted + asked
+
+    def pace(self, length: Stopping | int, rounds: int, sampled: bool = False) -> float:
+        self.tokens, self.seconds, self.drafted = 0, 0.0, 0
+        for _ in range(rounds):
+            self.round(length, sampled)
+        return self.tokens / self.seconds
+
+
+CASES = {
+    "all kinds of certainty": {},
+    "sure": {"sure": (0.7, 1.0)},
+    "unsure": {"sure": (0.0, 0.4)},
+    "too sure": {"trust": 0.6},
+    "too modest": {"sure": (0.0, 0.6), "trust": 1.6},
+    "dear rows": {"dear": 5.0},
+    "cheap rows": {"dear": 0.3},
+}
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("case", CASES)
+def test_at_least_as_good_as_the_best_fixed_length(case: str, sampled: bool) -> None:
+    longest = LONGEST_SAMPLED if sampled else LONGEST
+    machine = Machine(random.Random(1), **CASES[case])  # type: ignore[arg-type]
+    fixed = [machine.pace(k, 1500) for k in range(longest + 1)]
+    got = machine.pace(Stopping(8), 1500, sampled)
+    assert got > (0.93 if case == "too sure" else 0.96) * max(fixed), (got, fixed)
+
+
+def test_it_uses_what_the_draft_says() -> None:
+    """Where the draft's certainty varies no fixed length comes near."""
+    machine = Machine(random.Random(2))
+    fixed = max(machine.pace(k, 3000) for k in range(LONGEST + 1))
+    assert machine.pace(Stopping(8), 3000) > 1.03 * fixed
+
+
+@pytest.mark.parametrize("sure", [(0.0, 0.05), (0.9, 1.0)], ids=["and knows it", "and is sure"])
+def test_a_draft_that_never_agrees_costs_little(sure: tuple[float, float]) -> None:
+    lowest = 9.0
+    for seed in range(5):
+        machine = Machine(random.Random(seed), sure=sure, trust=0.0)
+        length, plain = Stopping(5), machine.pace(0, 400)
+        lowest = min(lowest, machine.pace(length, 400) / plain)
+        assert machine.drafted < 100
+    assert lowest > 0.94
+
+
+def test_a_draft_that_wakes_up_is_noticed() -> None:
+    machine = Machine(random.Random(3), sure=(0.8, 1.0), trust=0.0)
+    length = Stopping(6)
+    machine.pace(length, 300)
+    machine.trust = 1.0
+    machine.pace(length, 600)
+    assert machine.pace(length, 300) > 2.0 * machine.pace(0, 300)
+
+
+def test_one_slow_round_does_not_close_a_length() -> None:
+    length, machine = Stopping(6), Machine(random.Random(4), sure=(0.6, 0.9))
+    machine.pace(length, 2)
+    length.plan(sampled=False)
+    length.saw([0.7, 0.7], 2, 2, 50.0)
+    assert machine.pace(length, 2000) > 0.96 * Machine(random.Random(4), sure=(0.6, 0.9)).pace(Stopping(6), 2300)
+
+
+def test_what_it_says() -> None:
+    length, machine = Stopping(6), Machine(random.Random(5), sure=(0.5, 1.0))
+    assert length.plan(sampled=False).why == "measuring"
+    machine.pace(length, 50)
+    plan = length.plan(sampled=False)
+    assert plan.chain == LONGEST and "x plain" in plan.why
+    assert length.plan(sampled=True).chain == LONGEST_SAMPLED
+    useless = Machine(random.Random(5), trust=0.0)
+    useless.pace(length, 80)
+    assert "more than it brings" in length.plan(sampled=False).why
+
+
+def test_short_limits() -> None:
+    for longest in (1, 2):
+        length, machine = Stopping(longest), Machine(random.Random(6), sure=(0.9, 1.0))
+        machine.pace(length, 100)
+        assert length.plan(sampled=False).chain == longest
+
+
+def test_confidence_begins_with_what_the_draft_says_and_learns() -> None:
+    for sampled in (False, True):
+        confidence = Confidence(sampled=sampled)
+        shares = [confidence.share(0, p / 100) for p in range(100)]
+        assert shares == sorted(shares) and shares[-1] > 0.9
+        for _ in range(200):
+            confidence.saw(0, 0.3, True)
+            confidence.saw(4, 0.3, False)
+        assert confidence.share(0, 0.3) > 0.85 and confidence.share(2, 0.3) < 0.1
+        assert confidence.share(1, 0.3) == Confidence(sampled=sampled).share(1, 0.3)
+
+
+def test_costs_are_medians_and_lines() -> None:
+    costs = Costs()
+    assert costs.of(3) > costs.of(0) and not costs.known(0)
+    for seconds in (1.0, 1.0, 9.0):
+        costs.saw(0, seconds)
+    for seconds in (1.4, 1.4, 1.4):
+        costs.saw(2, seconds)
+    assert costs.of(0) == 1.0 and costs.of(2) == 1.4
+    assert costs.of(1) == pytest.approx(1.2) and costs.of(3) == pytest.approx(1.6)
+    assert costs.more(2, 1.0) == pytest.approx(0.1)  # a guess: no round of 3 was seen
+    for _ in range(8):
+        costs.saw(2, 1.4)
+        costs.saw(3, 2.0)
+    assert costs.more(2, 1.0) == pytest.approx((8 * 0.6 + 4 * 0.1) / 12)
