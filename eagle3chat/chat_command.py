@@ -50,8 +50,6 @@ def chat(args: argparse.Namespace) -> int:
     if wishes.options.bundle and not private:
         remember(wishes.options.bundle)
     from eagle3chat.engine.worker import DecodeWorker
-    from eagle3chat.ui.plain_run import run_plain
-    from eagle3chat.ui.run import run_chat
 
     given: dict[str, Any] = {
         "controls": wishes.controls(SCRIPTED_CHAIN),
@@ -63,7 +61,11 @@ def chat(args: argparse.Namespace) -> int:
         "worker_factory": DecodeWorker if server is None else factory(server),
     }
     if flag(args, "accessible"):
+        from eagle3chat.ui.plain_run import run_plain
+
         return run_plain(wishes.options, **given)
+    from eagle3chat.ui.run import run_chat
+
     settings = wishes.settings
     return run_chat(
         wishes.options,

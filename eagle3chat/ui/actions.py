@@ -21,9 +21,6 @@ from eagle3chat.ui.figures import number, plural
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.host import Host
 from eagle3chat.ui.messages import Submitted
-from eagle3chat.ui.screens.inspector import Inspector
-from eagle3chat.ui.screens.race import RaceScreen
-from eagle3chat.ui.screens.trace import Trace
 from eagle3chat.ui.sources import source
 from eagle3chat.ui.turns import Turns
 from eagle3chat.ui.widgets.stage import Stage
@@ -163,6 +160,8 @@ class SightActions(Parts):
         """Step through the rounds of the replies so far."""
         if not self.chat.rounds:
             return self.stage.keys.tell("There are no rounds to inspect yet.")
+        from eagle3chat.ui.screens.inspector import Inspector  # shown seldom, and the start would wait for it
+
         self.push_screen(Inspector(self.chat.rounds, self.glyphs))
 
     def trace(self, argument: str) -> None:
@@ -175,6 +174,8 @@ class SightActions(Parts):
         place = int(argument) - 1 if argument.isdecimal() else count - 1
         if not 0 <= place < count or (argument and not argument.isdecimal()):
             raise SettingError("There is no such reply with rounds.", f"There are {count}.")
+        from eagle3chat.ui.screens.trace import Trace  # shown seldom, and the start would wait for it
+
         self.push_screen(Trace(self.chat.rounds, self.glyphs, place))
 
 
@@ -208,6 +209,8 @@ class TurnActions(Parts):
         Raises:
             SettingError: There is nothing to race, or the worker is at something.
         """
+        from eagle3chat.ui.screens.race import RaceScreen  # shown seldom, and the start would wait for it
+
         race = self.turns.race(text)
         await self.host.race(race)
         self.push_screen(RaceScreen(race, self.glyphs, self.host.stop))

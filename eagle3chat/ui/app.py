@@ -36,7 +36,6 @@ from eagle3chat.ui.input import safe_driver
 from eagle3chat.ui.link import Link, WorkerFactory
 from eagle3chat.ui.messages import BackgroundTold, CopyWanted, Submitted, Woken
 from eagle3chat.ui.record import Record
-from eagle3chat.ui.screens.help import Help
 from eagle3chat.ui.sources import source_of
 from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
 from eagle3chat.ui.turns import Turns
@@ -253,6 +252,8 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
 
     def action_help(self) -> None:
         """Show keys, commands and meanings."""
+        from eagle3chat.ui.screens.help import Help  # shown seldom, and the start would wait for it
+
         self.push_screen(Help(self.glyphs, self.stage.keys.keymap))
 
     def action_marks(self) -> None:

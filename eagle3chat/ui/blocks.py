@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
+from typing import TYPE_CHECKING
 
-from markdown_it import MarkdownIt
-from markdown_it.rules_core import StateCore
-from markdown_it.token import Token
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_core import StateCore
+    from markdown_it.token import Token
 
 _FENCE = re.compile(r" {0,3}(?:(`{3,})[^`]*|(~{3,}).*)$")
 _ITEM = re.compile(r" {0,3}([-*+]|\d{1,9}[.)])(\s|$)")
@@ -98,6 +100,8 @@ def _keep_lines(state: StateCore) -> None:
 @cache
 def parser() -> MarkdownIt:
     """The parser of settled blocks: tables, lists, fences, emphasis, bare links; no tags, no escapes."""
+    from markdown_it import MarkdownIt  # 20 ms that the first paint need not wait for
+
     markdown = MarkdownIt("gfm-like")
     known = {name for names in markdown.get_all_rules().values() for name in names}
     markdown.disable([rule for rule in _OFF if rule in known])

@@ -10,15 +10,11 @@ from eagle3chat.engine.errors import Eagle3Error, SettingError
 from eagle3chat.models import model_at, remember
 from eagle3chat.transcript import Transcript, default_directory, load
 from eagle3chat.transcript_codec import Setup
-from eagle3chat.transcript_index import TranscriptIndex
 from eagle3chat.transcript_store import fork
 from eagle3chat.ui.actions import Parts
 from eagle3chat.ui.link import Link
 from eagle3chat.ui.parameters import Parameters
 from eagle3chat.ui.record import Record
-from eagle3chat.ui.screens.models import Models
-from eagle3chat.ui.screens.parameters import ParameterPanel
-from eagle3chat.ui.screens.sessions import Sessions
 
 
 class SessionActions(Parts):
@@ -35,6 +31,9 @@ class SessionActions(Parts):
 
     def sessions(self, words: str) -> None:
         """Show the saved conversations that hold these words."""
+        from eagle3chat.transcript_index import TranscriptIndex  # shown seldom, and the start would wait for it
+        from eagle3chat.ui.screens.sessions import Sessions
+
         current = self.record.transcript
         try:
             index = TranscriptIndex(current.path.parent if current else default_directory())
@@ -103,6 +102,8 @@ class SessionActions(Parts):
 
     def action_models(self) -> None:
         """Show the models to choose from."""
+        from eagle3chat.ui.screens.models import Models  # shown seldom, and the start would wait for it
+
         self.push_screen(Models(self.link.options.bundle, self.glyphs), self._switch)
 
     def _switch(self, bundle: str | None) -> None:
@@ -143,6 +144,8 @@ class SessionActions(Parts):
 
     def action_params(self) -> None:
         """Show the parameters of the conversation."""
+        from eagle3chat.ui.screens.parameters import ParameterPanel  # shown seldom, and the start would wait for it
+
         now = Parameters(self.chat.controls, self.host.setup, self.chat.system)
         self.push_screen(ParameterPanel(now, self.chat.info), self._apply)
 

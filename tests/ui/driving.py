@@ -17,7 +17,8 @@ from eagle3chat.engine.sampling import Sampling
 from eagle3chat.ui.app import ChatApp
 from eagle3chat.ui.widgets.marked_text import MarkedText
 from eagle3chat.ui.widgets.rows import Rows
-from eagle3chat.ui.widgets.settled import Paragraph, Settled
+from eagle3chat.ui.widgets.settled import Paragraph
+from eagle3chat.ui.widgets.toolkit_markdown import Settled
 
 CONTROLS = Controls(3, Sampling(temperature=0.8, seed=7))
 

@@ -13,7 +13,8 @@ from textual.content import Content
 from eagle3chat.ui.blocks import parser
 from eagle3chat.ui.clean import clean
 from eagle3chat.ui.widgets.marked_text import MarkedText
-from eagle3chat.ui.widgets.settled import Listing, Paragraph, Settled, markdown_widget
+from eagle3chat.ui.widgets.settled import Listing, Paragraph, markdown_widget
+from eagle3chat.ui.widgets.toolkit_markdown import Settled
 
 DOCUMENTS = [
     "One word.",

@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.widget import Widget
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
 from eagle3chat.engine.events import Failed, Finished
 from eagle3chat.transcript_line import Exchange
@@ -271,12 +271,10 @@ def _text_of(widget: Widget) -> str:
     match widget:
         case MarkedText() | Rows():
             return widget.text
-        case Markdown():
-            return widget.source
         case Static():
             return str(widget.content)
         case _:
-            return ""
+            return str(getattr(widget, "source", ""))  # of the toolkit's Markdown, or of nothing
 
 
 def _blocks(text: str) -> list[Widget]:

@@ -7,49 +7,27 @@ Markdown, which takes a handful and a layout for each, draws the rest: tables, q
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from markdown_it.token import Token
 from textual.content import Content, Span
 from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.widget import Widget
-from textual.widgets import Markdown, Static
-from textual.widgets.markdown import MarkdownFence
+from textual.widgets import Static
 
-from eagle3chat.ui.blocks import parser
-from eagle3chat.ui.code_colours import LONGEST, LONGEST_LINE
 from eagle3chat.ui.listing import Entry, entries
 from eagle3chat.ui.widgets.code import Code
 from eagle3chat.ui.widgets.rows import HungLine, Rows
 
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
 STYLES = {"strong": "bold", "em": "italic", "s": "strike", "link": "underline"}
 CODE = "$emphasis on $surface"
-PLAIN = "text"  # the language of code without one
-
-
-class Fence(MarkdownFence):
-    """Code inside of a list or a quote. Its colours are those of the language that the model named."""
-
-    @classmethod
-    def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
-        named = (language.split() or [PLAIN])[0]
-        if len(code) > LONGEST or max(map(len, code.split("\n")), default=0) > LONGEST_LINE:
-            named = PLAIN
-        return super().highlight(code, named, ansi, dark)
 
 
 class Listing(Rows):
     """A list of paragraphs."""
-
-
-class Settled(Markdown):
-    """Give it clean text that has `safe_tokens`. Links are shown and not opened: a model wrote them."""
-
-    BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
-    BULLETS = ["• "] * 5  # the others are of doubtful width
-
-    def __init__(self, block: str) -> None:
-        super().__init__(block, parser_factory=parser, open_links=False)
 
 
 class Paragraph(Static):
@@ -72,7 +50,11 @@ def markdown_widget(block: str, tokens: Sequence[Token]) -> Widget:
         code = tokens[0].content.removesuffix("\n")
         return Code(code, (tokens[0].info.split() or [""])[0])
     listed = entries(tokens)
-    return Settled(block) if listed is None else Listing(hung(listed))
+    if listed is not None:
+        return Listing(hung(listed))
+    from eagle3chat.ui.widgets.toolkit_markdown import Settled  # a tenth of the start
+
+    return Settled(block)
 
 
 def hung(listed: Iterable[Entry]) -> list[HungLine]:

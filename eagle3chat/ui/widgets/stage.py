@@ -33,8 +33,8 @@ class Stage(Vertical):
 
     BLANK = True  # nothing of its own to draw
 
-    def __init__(self, glyphs: Glyphs, chat: Chat, history: History) -> None:
-        super().__init__()
+    def __init__(self, glyphs: Glyphs, chat: Chat, history: History, classes: str) -> None:
+        super().__init__(classes=classes)
         self._glyphs = glyphs
         self._chat = chat
         self._header = Header(glyphs)
