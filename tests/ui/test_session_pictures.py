@@ -104,16 +104,6 @@ def picture(snap_compare, name: str, size: str, theme: str, keys: tuple[str, ...
     return snap_compare(app, terminal_size=SIZES[size], run_before=before)
 
 
-@pytest.mark.parametrize(("size", "theme"), [("narrow", "dark"), ("wide", "light"), ("tiny", "dark")])
-def test_sessions(snap_compare, size, theme):
-    assert picture(snap_compare, "sessions", size, theme, (*"joke", "down", "down"))
-
-
 @pytest.mark.parametrize(("size", "theme"), [("narrow", "light"), ("tiny", "dark")])
 def test_models(snap_compare, size, theme):
     assert picture(snap_compare, "models", size, theme, ("down", "down"))
-
-
-@pytest.mark.parametrize(("size", "theme"), [("narrow", "dark"), ("tiny", "light")])
-def test_parameters(snap_compare, size, theme):
-    assert picture(snap_compare, "parameters", size, theme, ("down", *"1x", "enter"))

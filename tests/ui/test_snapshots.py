@@ -60,16 +60,6 @@ def picture(
     return snap_compare(app, terminal_size=size, run_before=before)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_streaming_dark(snap_compare, size):
-    assert picture(snap_compare, SIZES[size], STREAMING)
-
-
-@pytest.mark.parametrize("size", ["narrow", "wide"])
-def test_finished_light(snap_compare, size):
-    assert picture(snap_compare, SIZES[size], REPLY, theme="light")
-
-
 def test_loading(snap_compare):
     assert picture(snap_compare, SIZES["narrow"], [], start=[Loading("reading weights", 0.43)])
 
@@ -87,9 +77,3 @@ def test_help(snap_compare):
 def test_trace(snap_compare, size):
     theme = "light" if size == "wide" else "ansi-dark"
     assert picture(snap_compare, SIZES[size], REPLY, theme=theme, keys=(*"/trace", "enter"))
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_inspector(snap_compare, size):
-    theme = "light" if size == "narrow" else "dark"
-    assert picture(snap_compare, SIZES[size], REPLY, theme=theme, keys=("f4", "left", "left", "left"))

@@ -50,6 +50,8 @@ FIGURES = (
     ("context", "positions in use of those that the caches hold"),
 )
 
+STACKED = 60  # cells of the terminal, below which a meaning stands under its name
+
 
 class Help(ModalScreen[None]):
     """Everything on one page."""
@@ -73,6 +75,9 @@ class Help(ModalScreen[None]):
                     for name, meaning in rows:
                         yield Static(name, markup=False)
                         yield Static(Content.styled(meaning, "$quiet"), markup=False)
+
+    def on_resize(self) -> None:
+        self.set_class(self.app.size.width < STACKED, "-stacked")
 
     def action_scroll(self, rows: int) -> None:
         """Scroll the page."""

@@ -47,8 +47,9 @@ class Meter(Line):
         self.refresh()
 
     def line(self, width: int) -> Content:
-        """The groups that fit, on a rule. What goes first: numbers of the bars, filters and seed, sparkline, bars."""
-        for detail in range(6, -1, -1):
+        """The groups that fit, on a rule. What goes first: the reason of a chain that finds its length, filters and the
+        count of drafts, seed and half of the sparkline, numbers of the bars, bars."""
+        for detail in range(7, -1, -1):
             groups = self._groups(detail)
             if sum(group.cell_length + 4 for group in groups) <= width - 1:
                 return self._on_rule(groups, width)
@@ -89,7 +90,10 @@ class Meter(Line):
 
     def _settings(self, detail: int) -> Content:
         sampling = self._controls.sampling
-        parts = [chain_state(self._info, self._controls, self._tally.chain), f"T {number(sampling.temperature)}"]
+        state = chain_state(self._info, self._controls, self._tally.chain)
+        if detail > 6 and self._controls.auto and self._tally.why:
+            state += f" ({self._tally.why})"
+        parts = [state, f"T {number(sampling.temperature)}"]
         if self._slow:
             parts.insert(0, f"SLOW {number(self._slow)} rounds/s")
         if detail > 5:
@@ -100,7 +104,7 @@ class Meter(Line):
             if sampling.min_p:
                 parts.append(f"min-p {number(sampling.min_p)}")
             parts += [f"{kind} {number(value)}" for kind, value in sampling.penalties]
-        if detail > 1:
+        if detail > 4:
             parts.append(f"seed {sampling.seed}")
         return Content("  ".join(parts))
 
