@@ -60,7 +60,7 @@ class Slow:
         self._clock[0] += 100.0
         yield len(tokens) - 1
 
-    def draft(self, chain: int, sampling: Sampling) -> int:
+    def draft(self, chain: int, sampling: Sampling, worth: object = None) -> int:
         self._clock[0] += 1.0
         return chain
 
