@@ -20,6 +20,8 @@ from eagle3chat.serving import factory
 from eagle3chat.transcript import Transcript, load, to_messages
 from eagle3chat.transcript_html import page
 from eagle3chat.ui.app import ChatApp
+from eagle3chat.ui.widgets.keys import Keys
+from eagle3chat.ui.widgets.meter import Meter
 
 CHAT = "/v1/chat/completions"
 REMOTE = replace(
@@ -84,6 +86,13 @@ async def test_the_chain_is_the_servers_and_stays_as_it_was_asked_for():
             await driver.pilot.pause()
             assert "The chain cannot be set. The server sets its chain" in driver.notice
         assert driver.app.chat.controls.chain == 3
+        keys, meter = driver.app.query_one(Keys), driver.app.query_one(Meter)
+        keys.tell("")
+        keys.show_hint("")
+        assert "chain" not in keys.line(120).plain and "F1 help" in keys.line(120).plain
+        line = meter.line(120)
+        greyed = [line.plain[span.start : span.end] for span in line.spans if "quiet" in str(span.style)]
+        assert "chain: the server's" in greyed
         await driver.say("go")
         await driver.pilot.press("ctrl+t")
         assert "next reply" in driver.notice

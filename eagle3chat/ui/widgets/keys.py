@@ -43,6 +43,7 @@ class Keys(Line):
         self._notice = ""
         self._error = False
         self._waiting = ""
+        self._chain = True
         self._hint = ""
         self._words: tuple[str, ...] = ()
         self._more = False
@@ -56,6 +57,11 @@ class Keys(Line):
     def show_replying(self, replying: bool) -> None:
         """Whether Esc has something to stop."""
         self._keys = REPLYING if replying else IDLE
+        self.refresh()
+
+    def show_chain(self, settable: bool) -> None:
+        """Whether the chain can be set."""
+        self._chain = settable
         self.refresh()
 
     def show_waiting(self, text: str) -> None:
@@ -94,7 +100,8 @@ class Keys(Line):
             return self._hints(width)
         if self._words:
             return Content.styled(" Tab  " + "  ".join(clean_line(word) for word in self._words), "$quiet")
-        shown = [*self._keys, *((("ctrl+end", "more below", 8),) if self._more else ())]
+        working = [key for key in self._keys if self._chain or key[1] != "chain"]
+        shown = [*working, *((("ctrl+end", "more below", 8),) if self._more else ())]
         keys = [(respelled(key, self.keymap), what, weight) for key, what, weight in shown]
         while len(keys) > 1 and sum(cell_len(key) + cell_len(what) + 4 for key, what, _ in keys) > width:
             keys.remove(min(keys, key=lambda item: item[2]))

@@ -106,7 +106,11 @@ class Meter(Line):
             parts += [f"{kind} {number(value)}" for kind, value in sampling.penalties]
         if detail > 4:
             parts.append(f"seed {sampling.seed}")
-        return Content("  ".join(parts))
+        settings = Content("  ".join(parts))
+        if self._info is not None and self._info.fixed_chain:  # it can be seen, not set
+            at = settings.plain.index(state)
+            settings = settings.stylize("$quiet", at, at + len(state))
+        return settings
 
     def _sparkline(self, count: int) -> str:
         recent = list(self._tally.recent)[-count:]

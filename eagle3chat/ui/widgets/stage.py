@@ -78,6 +78,7 @@ class Stage(Vertical):
     def show_controls(self, controls: Controls, info: Info | None) -> None:
         """Chain and sampling as they are now."""
         self._meter.show_controls(controls, info)
+        self.keys.show_chain(info is None or not info.fixed_chain)
 
     def show_queue(self) -> None:
         """Messages that wait for the worker."""
