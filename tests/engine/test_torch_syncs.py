@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from captures import Again
 from tiny import tiny_bundle
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -95,8 +96,9 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     library.cache_clear()
 
 
-def opened(directory: Path, **options: Any) -> TorchBackend:
-    backend = TorchBackend(open_bundle(tiny_bundle(directory, **options)), device="cpu", dtype="float32")
+def opened(directory: Path, capture: Again | None = None, **options: Any) -> TorchBackend:
+    bundle = open_bundle(tiny_bundle(directory, **options))
+    backend = TorchBackend(bundle, device="cpu", dtype="float32", capture=capture)
     assert backend._program is None and backend._target.program is None
     for _ in backend.prefill([5, 9, 7, 11, 8], 0):
         pass
@@ -126,6 +128,18 @@ def test_a_round_waits_for_the_device_once(chain: int, sampling: Sampling, syncs
     with syncs:
         rounds = decode(backend, chain, sampling, 24)
     assert rounds >= 5
+    assert syncs.seen == ["tolist"] * rounds
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("chain", [0, 3])
+def test_so_does_a_recorded_round(chain: int, sampling: Sampling, syncs: Syncs, tmp_path: Path) -> None:
+    capture = Again()
+    backend = opened(tmp_path, capture)
+    with syncs:
+        rounds = decode(backend, chain, sampling, 24)
+    assert sampling.penalises or capture.started >= rounds  # penalties are left to plain rounds
     assert syncs.seen == ["tolist"] * rounds
 
 
