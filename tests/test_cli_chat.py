@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,3 +149,30 @@ def test_flags_win_over_a_resumed_chat(screen: Screen) -> None:
 def test_nothing_to_resume(screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-c", "--backend", "scripted"]) == 2
     assert "no transcript" in capsys.readouterr().err
+
+
+def test_what_is_piped_in_is_a_prompt_of_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.stdin", io.StringIO("Tell me\n"))
+    assert main(["--backend", "scripted", "--chain", "2", "--max-new-tokens", "9"]) == 0
+    told = capsys.readouterr()
+    assert told.out.strip() and "\x1b" not in told.out + told.err
+    assert "no terminal to chat in" in told.err and '"generated_tokens": 9' in told.err
+    assert not list(tmp_path.rglob("*.jsonl"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("Tell me\n"))
+    assert main(["--backend", "scripted", "-c"]) == 2
+    assert "needs a terminal" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(["--backend", "scripted"]) == 2
+    assert "The prompt is empty" in capsys.readouterr().err
+
+
+def test_the_mouse_is_left_to_the_terminal(screen: Screen, tmp_path: Path) -> None:
+    assert main(["--backend", "scripted", "--no-mouse"]) == 0
+    assert screen.given["mouse"] is False
+    settings = tmp_path / "s.toml"
+    settings.write_text("mouse = false\n")
+    assert main(["--backend", "scripted", "--settings", str(settings)]) == 0
+    assert screen.given["mouse"] is False

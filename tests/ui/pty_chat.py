@@ -1,4 +1,5 @@
-"""A chat whose model and errors write control codes. Run on a pty; with "hang" the reply never ends."""
+"""A chat whose model and errors write control codes. Run on a pty; with "hang" the reply never ends,
+with "nomouse" the terminal keeps the mouse."""
 
 from __future__ import annotations
 
@@ -40,4 +41,5 @@ class EvilWorker(FakeWorker):
 
 
 if __name__ == "__main__":
-    sys.exit(run_chat(PairOptions(), controls=CONTROLS, worker_factory=EvilWorker))
+    mouse = "nomouse" not in sys.argv
+    sys.exit(run_chat(PairOptions(), controls=CONTROLS, mouse=mouse, worker_factory=EvilWorker))

@@ -159,3 +159,20 @@ def test_the_editor_has_the_terminal_and_gives_it_back(tmp_path, monkeypatch):
         assert child.end() == 0
     finally:
         child.stop()
+
+
+@pytest.mark.parametrize("terminal", [["nomouse"]], indirect=True)
+def test_the_terminal_is_asked_for_its_background_and_may_answer_late(terminal):
+    terminal.until("chain 0 to 6")
+    assert terminal.wrote.count(b"\x1b]11;?\x1b\\") == 1
+    assert b"48;2;244;244;242" not in terminal.wrote
+    terminal.send(b"ab\x1b]11;rgb:ffff/ff")  # in two halves, in the middle of what a person types
+    terminal.read(0.3)
+    terminal.send(b"ff/ffff\x07cd")
+    terminal.until("abcd")
+    while b"48;2;244;244;242" not in terminal.wrote:
+        assert terminal.read(5.0)
+    assert not any("rgb" in line for line in terminal.screen.display)
+    terminal.send(b"\x11")
+    assert terminal.end() == 0
+    assert b"\x1b[?1000h" not in terminal.wrote and b"\x1b[?1003h" not in terminal.wrote
