@@ -37,6 +37,8 @@ class ServerSummary:
     drafted: int | None
     accepted: int | None
     acceptance: tuple[float | None, ...]  # conditional, by place
+    prompt_tokens: int | None
+    reused_tokens: int | None  # of them, from the server's cache: they cost no time before the first text
     source: str  # of the figures of speculation
     shared: bool  # other requests are in them
 
@@ -117,6 +119,8 @@ def summarise(usages: Sequence[Usage]) -> ServerSummary:
         drafted=drafted,
         accepted=accepted,
         acceptance=_acceptance(told, rounds),
+        prompt_tokens=_sum([t.prompt_tokens for t in told]),
+        reused_tokens=_sum([t.reused_tokens for t in told]),
         source=", ".join(dict.fromkeys(t.source for t in told if t.source)),
         shared=any(t.shared for t in told),
     )
@@ -140,8 +144,9 @@ def lines(summary: ServerSummary) -> list[str]:
     acceptance = "  ".join("-" if p is None else f"{p:.3f}" for p in summary.acceptance) or "not known"
     drafts = "not known" if summary.drafted is None else f"{summary.accepted} of {summary.drafted}"
     others = ", other requests included" if summary.shared else ""
+    reused = f"; {summary.reused_tokens} of {summary.prompt_tokens} prompt tokens were in its cache"
     return [
-        f"replies  {summary.runs}, one at a time",
+        f"replies  {summary.runs}, one at a time{reused if summary.reused_tokens is not None else ''}",
         "  tok/s    median  first text ms       tau       drafts accepted  accepted of judged by place",
         f"{_known(summary.tokens_per_second, 1):>7} {_known(summary.median_tokens_per_second, 1):>9}"
         f" {summary.first_text_seconds * 1e3:>14.1f} {_known(summary.tau, 3):>9} {drafts:>21}  {acceptance}",

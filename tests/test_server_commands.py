@@ -192,7 +192,9 @@ def test_a_bench_does_not_know_what_one_reply_did_not_tell() -> None:
     known = Told("s", generated_tokens=8, rounds=4, drafted=8, accepted=4, tau=2.0, accepted_at=(3, 1))
     both = summarise([one(known), one(Told(generated_tokens=5))])
     assert (both.tokens, both.tokens_per_second, both.rounds, both.tau, both.acceptance) == (13, 3.25, None, None, ())
-    assert "not known" in lines(both)[2]
+    assert "not known" in lines(both)[2] and "cache" not in lines(both)[0]
+    cached = summarise([one(replace(known, prompt_tokens=30, reused_tokens=8))] * 2)
+    assert "16 of 60 prompt tokens were in its cache" in lines(cached)[0]
     assert summarise([one(known), one(Told("s", tau=3.0))]).tau == 2.5  # the mean of the replies' own
     assert summarise([one(known), one(Told())]).tokens is None
 
