@@ -10,9 +10,9 @@ be shown again without a tokenizer. Knows no files.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import cache, partial
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -183,21 +183,34 @@ def unpack_rounds(record: Record) -> tuple[Round, ...]:
     """
     hints = _hints(Round)
     names = [f.name for f in fields(Round) if f.name in record]
-    columns = ([_cell(hints[name])(x) for x in record[name]] for name in names)
+    columns = (_column(hints[name], _list(record[name])) for name in names)
     rows = zip(*columns, strict=True)
     if names == list(hints):
-        return tuple(Round(*row) for row in rows)
-    return tuple(Round(**dict(zip(names, row, strict=True))) for row in rows)
+        return tuple([Round(*row) for row in rows])
+    return tuple([Round(**dict(zip(names, row, strict=True))) for row in rows])
+
+
+def _column(hint: Any, values: list[Any]) -> list[Any]:
+    """The values of a column, revived. A long conversation has half a million of them, so kinds are looked at
+    together and tokens have their own way."""
+    if hint == tuple[Token, ...]:
+        return [tuple([_token(x) for x in _list(value)]) for value in values]
+    if hint == Token | None:
+        return [None if value is None else _token(value) for value in values]
+    kinds = set(map(type, values))
+    if kinds == {hint} and hint in (int, str, float):
+        return values
+    if kinds <= {str, NoneType} and set(values) <= _words(hint):
+        return values
+    return [_revive(hint, value) for value in values]
 
 
 @cache
-def _cell(hint: Any) -> Callable[[Any], Any]:
-    """What revives a value of a column: a long conversation has half a million tokens, so these have their own way."""
-    if hint == tuple[Token, ...]:
-        return lambda value: tuple([_token(x) for x in _list(value)])
-    if hint == Token | None:
-        return lambda value: None if value is None else _token(value)
-    return partial(_revive, hint)
+def _words(hint: Any) -> frozenset[str | None]:
+    """The values of a Literal, and None where that may be."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
+    return frozenset([*words, None] if words and NoneType in parts else words)
 
 
 def _list(value: Any) -> list[Any]:
@@ -249,6 +262,8 @@ def _revive(hint: Any, value: Any) -> Any:
             return value
     elif get_origin(hint) is tuple:
         if isinstance(value, list):
+            if get_args(hint)[0] is int and set(map(type, value)) == {int}:
+                return tuple(value)
             return tuple(_revive(get_args(hint)[0], x) for x in value)
     elif get_origin(hint) in (Union, UnionType):
         parts = get_args(hint)

@@ -93,6 +93,8 @@ def _without_collection() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            gc.freeze()
+            gc.unfreeze()  # both: what was made counts as old, and is not looked through at once
             gc.enable()
 
 

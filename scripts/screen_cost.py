@@ -37,6 +37,7 @@ from statistics import quantiles
 SIZE = (34, 120)  # rows, columns
 TICKS = os.sysconf("SC_CLK_TCK")
 ITEMS, CODE_LINES = 100, 800
+CHARACTERS = 200_000
 LIMIT = 120.0  # seconds for anything
 
 
@@ -275,11 +276,14 @@ def _idle_shares(when: str, child: Child, seconds: float) -> None:
     print(f"idle {when}, {seconds:g} s: {shares}")
 
 
-def start(arguments: Sequence[str], times: int = 5) -> None:
-    """Print how long the prompt takes to be usable."""
+def start(arguments: Sequence[str], characters: int = 0, times: int = 5) -> None:
+    """Print how long the prompt takes to be usable, after a transcript of so many characters if there are any."""
     for _ in range(times):
         with tempfile.TemporaryDirectory() as name:
-            child = Child(["-m", "eagle3chat", *arguments], Path(name))
+            if characters:
+                resumed = write_transcript(Path(name) / "eagle3chat" / "transcripts", characters)
+            more = ["--resume", resumed] if characters else []
+            child = Child(["-m", "eagle3chat", *arguments, *more], Path(name))
             child.type("\u2021".encode())
             wall = child.until("\u2021".encode())
             work = cpu(child.pid)
@@ -287,6 +291,35 @@ def start(arguments: Sequence[str], times: int = 5) -> None:
             child.rest(1.0)
             child.type(b"\x15\x11")
             child.end()
+
+
+def write_transcript(directory: Path, characters: int) -> str:
+    """A conversation of exchanges of some 2,000 characters, with its rounds; its id."""
+    from eagle3chat.engine.events import Finished, Info, Round, Token, Usage
+    from eagle3chat.engine.requests import Controls
+    from eagle3chat.transcript import Transcript
+
+    transcript = Transcript.create(directory)
+    transcript.opened(
+        Info("Model", "D", "llama", "torch", "cpu", "int4", "chatml", 8192, 8, 3, "", (), 1.0, 10), Controls(3)
+    )
+    words = ("The ", "**draft** ", "proposes ", "a ", "`chain`", " of", " tokens", ",", " and", " the", " target.\n\n")
+    written = 0
+    while written < characters:
+        transcript.user("A question about what was said before?")
+        for index in range(200):
+            first, second = words[2 * index % len(words)], words[(2 * index + 1) % len(words)]
+            drafted = (Token(7, first, 0.8, 0.9), Token(8, " the", 0.3, 0.1), Token(9, " it", 0.2, None))
+            own = Token(5, second, None, 0.6)
+            considered = (own, Token(6, " an", None, 0.1))
+            text = first + second
+            transcript.round(
+                Round(index, 40 + 2 * index, 3, 0.8, drafted, 1, own, "correction", considered, text, 0.02)
+            )
+            written += len(text)
+        transcript.reply(Finished("stop", "", "", Usage(40, 0, 400, 200, 200, 200, 200, (), (), (), 0.1, 4.0, 0.2)))
+    transcript.close()
+    return transcript.id
 
 
 def main() -> None:
@@ -307,6 +340,8 @@ def main() -> None:
             idle(arguments, args.seconds)
         case "start":
             start(arguments)
+        case "open":
+            start(arguments, CHARACTERS)
 
 
 if __name__ == "__main__":
