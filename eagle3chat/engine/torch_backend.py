@@ -75,6 +75,7 @@ class TorchBackend:
         self._dtype = pick_dtype(dtype, manifest, self._device)
         # torch's threads spin for milliseconds after an operation that used them, on the cores that the kernels'
         # threads need. In rounds, where the kernels do the work, torch therefore gets none.
+        self._torch_threads = self._threads
         self._round_threads = 1 if self._dtype == "int4" and cpu_linear.usable() else self._threads
         self._capacity = min(context or manifest.max_seq_len, manifest.max_seq_len)
         self._chunk = manifest.max_prefill
@@ -104,6 +105,8 @@ class TorchBackend:
         self._rounds = self._open_rounds()
         self._pending = Pending()
         self._anchor: int | None = None
+        self._alone = torch.zeros(1, dtype=torch.int64, device=self._device)  # the anchor of a round without drafts
+        self._nothing = torch.zeros(1, device=self._device)  # and their probabilities
         self._verified: tuple[Tensor | None, Verdict] | None = None  # taps of the last verify, where they are ours
         report("loading the draft" if self._head else "loading the target", 1.0)
 
@@ -171,7 +174,8 @@ class TorchBackend:
         assert self._target is not None
         assert 0 <= keep <= max(0, len(tokens) - 2) and len(tokens) <= self._capacity + 1
         # Where all layers are calls of the kernels, torch's spinning threads would only be in their way.
-        torch.set_num_threads(self._round_threads if self._target.program is not None else self._threads)
+        self._torch_threads = self._round_threads if self._target.program is not None else self._threads
+        torch.set_num_threads(self._torch_threads)
         kept = self._rewind(keep)
         self._said.begin(tokens)
         if kept < keep:
@@ -259,7 +263,9 @@ class TorchBackend:
     def draft(self, chain: int, sampling: Sampling, worth: Worth | None = None) -> TorchDraft:
         """Launch proposals; see Backend. None without a feature to start from (a prompt of one token)."""
         assert self._anchor is not None and chain >= 0
-        torch.set_num_threads(self._round_threads)
+        if self._torch_threads != self._round_threads:
+            self._torch_threads = self._round_threads
+            torch.set_num_threads(self._torch_threads)
         started = Mark(self._device)
         committed = self._target.cache.rows + 1
         chain = min(chain, self._max_chain, self._capacity - committed)
@@ -269,8 +275,7 @@ class TorchBackend:
                 return recorded
             self._settle()
         if chain <= 0 or not self._pending.tokens:
-            anchor = upload([self._anchor], torch.int64, self._device)
-            return TorchDraft(anchor, anchor.float(), None, sampling.seed, started, started)
+            return TorchDraft(self._alone.fill_(self._anchor), self._nothing, None, sampling.seed, started, started)
         noise = self._noise_of(committed, chain + 1, sampling)
         counts = self._said.counts(sampling)
         if self._program is not None and counts is None and len(self._pending.tokens) <= FEW_ROWS:
