@@ -49,6 +49,7 @@ class ChainSummary:
     draft_share: float | None  # of decode seconds; None: not timed apart
     verify_share: float | None
     host_share: float | None
+    host_shares: Spread | None  # over replies: a reply in which something else took the machine counts as one
     tau: float
     acceptance: tuple[float | None, ...]  # conditional
     speedup_median: float | None  # None: chain 0 was not run
@@ -105,6 +106,7 @@ def _summary(runs: Sequence[Run], chain: int, *, greedy: bool) -> ChainSummary:
         verify_ms=verify_ms,
         draft_share=shares[0],
         verify_share=shares[1],
+        host_shares=_host_shares(own),
         host_share=None if shares[0] is None or shares[1] is None else 1.0 - shares[0] - shares[1],
         tau=_tau(own),
         acceptance=_acceptance(own),
@@ -116,6 +118,16 @@ def _summary(runs: Sequence[Run], chain: int, *, greedy: bool) -> ChainSummary:
         same=len(own) - len(differences) if plain else None,
         differences=differences,
     )
+
+
+def _host_shares(runs: Sequence[Run]) -> Spread | None:
+    shares = []
+    for run in runs:
+        parts = [_measured([run], part, 1) for part in ("draft", "verify")]
+        if parts[0] is None or parts[1] is None or run.usage.decode_seconds <= 0:
+            return None
+        shares.append(1.0 - (parts[0] + parts[1]) / 1e3 / run.usage.decode_seconds)
+    return Spread.of(shares)
 
 
 def _slower(ratios: Mapping[str, float]) -> tuple[tuple[str, float], ...]:

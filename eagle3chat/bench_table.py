@@ -55,7 +55,8 @@ def table(figures: Figures) -> list[str]:
             )
     lines += [
         "",
-        "chain  rounds  ms: middle, quartiles   speed-ups of prompts: middle, quartiles   draft verify   host",
+        "chain  rounds  ms: middle, quartiles   speed-ups of prompts: middle, quartiles   draft verify   host"
+        "  host of replies",
     ]
     lines += [_share_row(summary) for summary in figures.summaries]
     lines += ["", *_row_table(figures.rows)]
@@ -161,7 +162,12 @@ def _share_row(summary: ChainSummary) -> str:
     told = " ".join("     -" if share is None else f"{share:6.1%}" for share in shares)
     speedups = "-" if summary.speedups is None else _spread(summary.speedups, 2)
     rounds = _spread(summary.rounds_ms, 2)
-    return f"{chain_name(summary.chain):>5} {summary.rounds:>7}   {rounds:<21} {speedups:<41} {told}"
+    hosts = "-" if summary.host_shares is None else _percents(summary.host_shares)
+    return f"{chain_name(summary.chain):>5} {summary.rounds:>7}   {rounds:<21} {speedups:<41} {told}  {hosts}"
+
+
+def _percents(spread: Spread) -> str:
+    return f"{spread.median:.1%} ({spread.low:.1%} to {spread.high:.1%})"
 
 
 def _spread(spread: Spread, digits: int) -> str:

@@ -111,8 +111,13 @@ def test_shares_are_of_decode_seconds_and_the_host_has_the_rest() -> None:
     (summary,) = summarise([timed(RUNS[0], 0.1, 0.7)], (0,), greedy=True)  # 4 rounds in 4 s
     assert (summary.draft_share, summary.verify_share) == (pytest.approx(0.1), pytest.approx(0.7))
     assert summary.host_share == pytest.approx(0.2)
+    assert summary.host_shares is not None and summary.host_shares.median == pytest.approx(0.2)
     (untold,) = summarise([timed(RUNS[0], None, 0.7)], (0,), greedy=True)
-    assert (untold.draft_share, untold.host_share) == (None, None) and untold.verify_share == pytest.approx(0.7)
+    assert (untold.draft_share, untold.host_share, untold.host_shares) == (
+        None,
+        None,
+        None,
+    ) and untold.verify_share == pytest.approx(0.7)
 
 
 def test_prompts_on_which_a_chain_lost_are_named_and_else_the_lowest() -> None:
