@@ -142,13 +142,20 @@ def test_low_precision_is_close_to_float32(dtype: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not cpu_linear.usable(), reason="the kernels are not built here")
-def test_torch_starts_no_threads_in_rounds_of_the_kernels(tmp_path: Path) -> None:
+def test_torch_starts_no_threads_where_the_kernels_work(tmp_path: Path) -> None:
+    """Not in rounds, and in prompts neither when all layers are the kernels'."""
     bundle, before = open_bundle(tiny_bundle(tmp_path, quantized=True)), torch.get_num_threads()
     try:
-        for dtype, in_rounds in (("int4", 1), ("bfloat16", 3)):
+        for dtype, bound, in_prompts, in_rounds in (
+            ("int4", True, 1, 1),
+            ("int4", False, 3, 1),
+            ("bfloat16", False, 3, 3),
+        ):
             backend = TorchBackend(bundle, device="cpu", dtype=dtype, threads=3)
+            if not bound:
+                backend._target.program = None
             list(backend.prefill(PROMPT, 0))
-            assert torch.get_num_threads() == 3
+            assert torch.get_num_threads() == in_prompts
             backend.draft(1, Sampling())
             assert torch.get_num_threads() == in_rounds
         assert cpu.describe().endswith(" 3 threads")
