@@ -59,8 +59,8 @@ def _partial(
     begin = (low // chunk + split) * chunk
     stop = tl.minimum(begin + chunk, end)
     begin = tl.maximum(begin, low // BLOCK_N * BLOCK_N)
-    mine = tl.load(q + row[:, None] * q_row + head[:, None] * q_head + d[None, :], mask=real[:, None] & wide[None, :])
-    mine = tl.where(real[:, None] & wide[None, :], mine, 0.0)
+    inside = real[:, None] & wide[None, :]
+    mine = tl.load(q + row[:, None] * q_row + head[:, None] * q_head + d[None, :], mask=inside, other=0.0)
     top = tl.full((BLOCK_R,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK_R,), tl.float32)
     acc = tl.zeros((BLOCK_R, BLOCK_D), tl.float32)
@@ -85,7 +85,7 @@ def _partial(
     out = (head * rows + row) * SPLITS + split
     tl.store(tops + out, top, mask=real)
     tl.store(totals + out, total, mask=real)
-    tl.store(sums + out[:, None] * WIDTH + d[None, :], acc, mask=real[:, None] & wide[None, :])
+    tl.store(sums + out[:, None] * WIDTH + d[None, :], acc, mask=inside)
 
 
 @triton.jit

@@ -3,7 +3,9 @@
 The packed layout is read as it lies in a bundle (MLX affine): words of 32 bits, the first column in the lowest bits,
 and a scale and a bias for each group of columns. A weight is dequantised in registers, rounded to the rows' dtype as
 a dense one would be, and multiplied with float32 sums. Rows are padded to ROWS, so a row's sum does not depend on how
-many rows a call has. The twin is `twin`. With TRITON_INTERPRET=1 it runs on a CPU, for tests. Knows no model.
+many rows a call has. Where a weight has few outputs its columns are shared among programs as well, and a second kernel
+adds their sums in order: memory is only busy when enough programs ask. The twin is `twin`. With TRITON_INTERPRET=1 it
+runs on a CPU, for tests. Knows no model.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ from torch import Tensor
 
 ROWS = 16  # rows of a call at most; a tensor core's least
 GROUPS = (32, 64, 128)
+PROGRAMS = 528  # that keep the memory of a large device busy: four for each of 132 processors
+LEAST_LOOPS = 4  # blocks of columns that a program has at least
+MOST_SPLITS = 16
+ADDED = 1024  # values that a program of the second kernel adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,11 @@ class Tile:
     columns: int = 128
     warps: int = 4
     stages: int = 3
+
+    def splits(self, outputs: int, columns: int) -> int:
+        """Programs that share the columns of an output."""
+        wanted = -(-PROGRAMS // -(-outputs // self.outputs))
+        return max(1, min(wanted, columns // (self.columns * LEAST_LOOPS), MOST_SPLITS))
 
 
 TILE = Tile()
@@ -49,8 +60,12 @@ def _product(
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    SPLITS: tl.constexpr,
 ):
-    """y [rows, outputs] = x [rows, columns] @ w^T (+ added): a program for each BLOCK_N outputs."""
+    """y [rows, outputs] = x [rows, columns] @ w^T (+ added): a program for each BLOCK_N outputs.
+
+    With SPLITS above 1 the columns are shared, and y is [SPLITS, rows, outputs]: sums to be added.
+    """
     EACH: tl.constexpr = 32 // BITS  # codes of a word
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     m = tl.arange(0, ROWS)
@@ -60,7 +75,9 @@ def _product(
     shift = tl.arange(0, EACH) * BITS
     real = n < outputs
     acc = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
-    for start in range(0, columns, BLOCK_K):
+    share = tl.cdiv(tl.cdiv(columns, BLOCK_K), SPLITS) * BLOCK_K
+    begin = tl.program_id(1) * share
+    for start in range(begin, tl.minimum(begin + share, columns), BLOCK_K):
         inside = start + k < columns
         rows_in = tl.load(
             x + m[:, None] * columns + start + k[None, :], mask=(m < rows)[:, None] & inside[None, :], other=0.0
@@ -78,9 +95,21 @@ def _product(
         acc += tl.dot(rows_in, weight, input_precision="ieee")
     if HAS_ADDED:
         acc += tl.load(added + n, mask=real, other=0.0)[None, :]
-    tl.store(
-        y + m[:, None] * outputs + n[None, :], acc.to(y.dtype.element_ty), mask=(m < rows)[:, None] & real[None, :]
-    )
+    at = (tl.program_id(1) * rows + m)[:, None] * outputs + n[None, :]
+    tl.store(y + at, acc.to(y.dtype.element_ty), mask=(m < rows)[:, None] & real[None, :])
+
+
+@triton.jit
+def _add(sums, y, added, size, outputs, HAS_ADDED: tl.constexpr, SPLITS: tl.constexpr, ADDED: tl.constexpr):
+    """y [size] = the SPLITS sums of each value, in order (+ added)."""
+    at = tl.program_id(0) * ADDED + tl.arange(0, ADDED)
+    real = at < size
+    acc = tl.zeros((ADDED,), dtype=tl.float32)
+    for split in tl.static_range(SPLITS):
+        acc += tl.load(sums + split * size + at, mask=real, other=0.0)
+    if HAS_ADDED:
+        acc += tl.load(added + at % outputs, mask=real, other=0.0)
+    tl.store(y + at, acc.to(y.dtype.element_ty), mask=real)
 
 
 class TritonLinear:
@@ -120,26 +149,36 @@ class TritonLinear:
             y = torch.nn.functional.linear(x, self.dense().to(x.dtype))
             return y if self.bias is None else y + self.bias.to(x.dtype)
         x = x.contiguous()
-        y = x.new_empty(x.shape[0], self.rows)
-        _product[(triton.cdiv(self.rows, self.tile.outputs),)](
+        rows, tile = x.shape[0], self.tile
+        y = x.new_empty(rows, self.rows)
+        splits = tile.splits(self.rows, self.columns)
+        sums = y if splits == 1 else x.new_empty(splits, rows, self.rows, dtype=torch.float32)
+        added = self.scales if self.bias is None else self.bias
+        _product[(triton.cdiv(self.rows, tile.outputs), splits)](
             x,
             self.words,
             self.scales,
             self.biases,
-            y,
-            self.scales if self.bias is None else self.bias,
-            x.shape[0],
+            sums,
+            added,
+            rows,
             self.rows,
             self.columns,
             BITS=self.bits,
             GROUP=self.group,
-            HAS_ADDED=self.bias is not None,
+            HAS_ADDED=self.bias is not None and splits == 1,
             ROWS=ROWS,
-            BLOCK_N=self.tile.outputs,
-            BLOCK_K=self.tile.columns,
-            num_warps=self.tile.warps,
-            num_stages=self.tile.stages,
+            BLOCK_N=tile.outputs,
+            BLOCK_K=tile.columns,
+            SPLITS=splits,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
         )
+        if splits > 1:
+            size = rows * self.rows
+            has_added = self.bias is not None
+            grid = (triton.cdiv(size, ADDED),)
+            _add[grid](sums, y, added, size, self.rows, HAS_ADDED=has_added, SPLITS=splits, ADDED=ADDED)
         return y
 
     def dense(self) -> Tensor:
