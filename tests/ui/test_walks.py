@@ -284,3 +284,18 @@ async def test_code_is_copied_by_a_click_as_it_was_written(monkeypatch):
         await driver.pilot.click(offset=(70, row))
         await driver.until(lambda: copied == ["def f():\n\treturn 1"])
         assert driver.notice.startswith("the code, 18 characters")
+
+
+async def test_what_was_found_stands_out():
+    async with running((80, 24)) as driver:
+        for word in ("apple", "pear"):
+            await typed(driver, f"about {word}")
+            await driver.emit(*whole_reply(f"The {word} is a fruit.\n\nIt grows on a {word} tree.\n\n- and so on"))
+        found = []
+        for _ in range(3):
+            await typed(driver, "/find grows on")
+            await driver.pilot.pause()
+            (part,) = driver.app.query(".-found")
+            found.append(str(part.content))
+        assert found == [f"It grows on a {word} tree." for word in ("pear", "apple", "pear")]
+        assert part.background_colors[1] != driver.app.screen.background_colors[1]

@@ -39,6 +39,7 @@ PAST_CHARACTERS = 3000  # of earlier exchanges that are put on the screen at onc
 PLAIN_CHARACTERS = 4000  # of a widget of earlier text that is too long to be drawn as Markdown
 SAID_LINES = 40  # of a message of the user; of a longer one the beginning is shown
 SAID_CHARACTERS = 6000
+FOUND = "-found"  # class of the part that a search found
 
 
 class Column(Vertical):
@@ -105,6 +106,9 @@ class Conversation(VerticalScroll, can_focus=False):
         shown = children[first:end]
         match = next((widget for widget in shown if wanted in _text_of(widget).casefold()), shown[0])
         self.release_anchor()
+        for before in self.column.query(f".{FOUND}"):
+            before.remove_class(FOUND)
+        match.add_class(FOUND)
         self.call_after_refresh(self._back_to, match)  # behind the earlier ones
 
     async def add_user(self, text: str) -> None:
