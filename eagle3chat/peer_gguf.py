@@ -65,7 +65,8 @@ def write_draft(bundle: Bundle, vocabulary: Path, file: Path) -> Path:
     reader = _opened(vocabulary)
     writer = GGUFWriter(file, "eagle3")
     target, stored = bundle.manifest.target, read_tensors(bundle.path / DRAFT)
-    kind = LlamaFileType.MOSTLY_BF16 if stored["fc.weight"].dtype == "BF16" else LlamaFileType.MOSTLY_F16
+    as_it_is = bundle.manifest.draft_quantization is None and stored["fc.weight"].dtype == "BF16"
+    kind = LlamaFileType.MOSTLY_BF16 if as_it_is else LlamaFileType.MOSTLY_F16
     _write_config(writer, draft, target.max_position, target.vocab_size)
     writer.add_file_type(kind)
     _copy_vocabulary(reader, writer)
