@@ -11,7 +11,7 @@ GROWTH = 0.1  # of a round's cost with a token of its chain, before it was measu
 
 
 class Costs:
-    """Medians of the last rounds of each length; of an even number the lower one, since slow rounds are the odd ones."""
+    """Medians of the last rounds of each length, of two middle ones the lower: slow rounds are the odd ones."""
 
     def __init__(self) -> None:
         self._samples: dict[int, deque[float]] = {}

@@ -16,6 +16,7 @@ from eagle3chat.engine.costs import Costs
 from eagle3chat.engine.plan import Plan
 
 LONGEST, LONGEST_SAMPLED = 6, 3  # more was not worth it where rows cost anything
+YOUNG = 12.0  # rounds with a draft until the longest chain: it may be sure and wrong
 PLAIN = -1  # the length, for costs, of a round without a draft; 0 is one whose only proposal was not worth it
 OPENING = (1, 4)  # rounds of a pair's life without a draft: its cost must be known
 REVIEW = 4  # rounds between two looks at all that was measured
@@ -71,7 +72,8 @@ class Stopping:
         if self._resting:
             self._planned = 0
             return Plan(0, "drafting costs more than it brings here")
-        self._planned = min(self._longest, LONGEST_SAMPLED if sampled else LONGEST)
+        short = sampled or self._drafting < YOUNG
+        self._planned = min(self._longest, LONGEST_SAMPLED if short else LONGEST)
         return Plan(self._planned, self._why, self._worth())
 
     def _worth(self) -> Worth:

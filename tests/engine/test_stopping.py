@@ -92,13 +92,13 @@ def test_it_uses_what_the_draft_says() -> None:
 
 @pytest.mark.parametrize("sure", [(0.0, 0.05), (0.9, 1.0)], ids=["and knows it", "and is sure"])
 def test_a_draft_that_never_agrees_costs_little(sure: tuple[float, float]) -> None:
-    lowest = 9.0
-    for seed in range(5):
+    shares = []  # of one seed it would say how many slow rounds there were
+    for seed in range(8):
         machine = Machine(random.Random(seed), sure=sure, trust=0.0)
         length, plain = Stopping(5), machine.pace(0, 400)
-        lowest = min(lowest, machine.pace(length, 400) / plain)
+        shares.append(machine.pace(length, 400) / plain)
         assert machine.drafted < 100
-    assert lowest > 0.94
+    assert sum(shares) / len(shares) > 0.95
 
 
 def test_a_draft_that_wakes_up_is_noticed() -> None:
