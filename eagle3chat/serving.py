@@ -115,11 +115,14 @@ class ServerSession:
         Raises:
             ServerError: The server refuses it or breaks off.
         """
+        from eagle3chat.engine.remote_line import BROKEN
+
         self._worker.say(say)
         while True:
             match self._events.get():
                 case Failed(message=message, fix=fix):
-                    raise ServerError(message, fix)
+                    # Chats have commands for what is left of a reply.
+                    raise ServerError(message, "What came of the reply is not all." if fix == BROKEN else fix)
                 case Finished() as finished:
                     yield finished
                     return

@@ -119,6 +119,14 @@ def test_a_refusal_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "eagle3chat: The server answered with status 429 (too many requests): full." in capsys.readouterr().err
 
 
+def test_a_reply_that_breaks_off_keeps_what_came(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(fake(stream(event(delta("half")), 0.05, "reset"))) as server:
+        assert run(server, "--quiet") == 2
+    captured = capsys.readouterr()
+    assert captured.out.startswith("half")
+    assert "broke off. What came of the reply is not all." in captured.err and "/continue" not in captured.err
+
+
 def test_our_own_template(capsys: pytest.CaptureFixture[str]) -> None:
     routes = {**fake(), "/v1/completions": stream(event({"choices": [{"text": "Hey", "finish_reason": "stop"}]}), DONE)}
     with serving(routes) as server:

@@ -115,7 +115,7 @@ class RemoteReply:
             reason: None: the server's.
             counters: What its counters say; the reply's own figures come first.
         """
-        told = _together(self.told, counters)
+        told = _together(self.told, counters, stopped=reason == "cancelled")
         if told.tau is None and told.rounds and told.accepted is not None:
             told = replace(told, tau=1.0 + told.accepted / told.rounds)
         if told.generated_tokens is None and self._counted:
@@ -156,15 +156,26 @@ class RemoteReply:
         return seconds * count / (count - early) if count is not None and count > early else seconds
 
 
-def _together(own: Told, counters: Told) -> Told:
-    """What the reply told and what the counters say. Where both count drafts and agree, nobody else was served."""
+def _together(own: Told, counters: Told, *, stopped: bool) -> Told:
+    """What the reply told and what the counters say. Where both count drafts and agree, nobody else was served.
+
+    Args:
+        stopped: The server may have done one more round that did not arrive.
+    """
     told = joined(counters, own)
     if not (own.source and counters.source):
         return told
     told = replace(told, source=f"{own.source} and {counters.source}", shared=counters.shared)
     if counters.rounds is None:
         return told
-    if (own.drafted, own.accepted) == (counters.drafted, counters.accepted):
+    # Rounds of the counters beside drafts of the reply would be no figure.
+    told = replace(told, drafted=counters.drafted, accepted=counters.accepted)
+    if _agree(own, counters, stopped=stopped):
         return replace(told, shared=False)
-    # Rounds of all requests beside drafts of one would be no figure.
-    return replace(told, source=counters.source, drafted=counters.drafted, accepted=counters.accepted)
+    return replace(told, source=counters.source)
+
+
+def _agree(own: Told, counters: Told, *, stopped: bool) -> bool:
+    pairs = ((own.drafted, counters.drafted), (own.accepted, counters.accepted))
+    a_round = -(-(counters.drafted or 0) // (counters.rounds or 1)) if stopped else 0
+    return all(a is not None and b is not None and 0 <= b - a <= a_round for a, b in pairs)

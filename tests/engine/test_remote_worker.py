@@ -236,6 +236,23 @@ def test_llama_server_with_its_timings_and_its_counters(others: int, told: tuple
         assert (t.rounds, t.drafted, t.accepted, t.tau, t.accepted_at, t.shared) == told
 
 
+@pytest.mark.parametrize(("more", "shared"), [(0, False), (2, False), (3, True)])
+def test_a_reply_that_was_stopped_may_have_cost_one_more_round(more: int, shared: bool) -> None:
+    after = llama_counters(14, 8 + 3, (5 + 2, 3 + 1))  # 4 rounds, 8 drafted, 3 accepted
+    texts = itertools.chain([llama_counters(10, 8, (5, 3))], itertools.repeat(after))
+    timings = {"prompt_n": 3, "cache_n": 0, "predicted_n": 7, "predicted_ms": 70.0}
+    timings |= {"draft_n": 8 - more, "draft_n_accepted": 3}
+    reply = stream(event(delta("Hi", timings=timings)), 5.0)
+    routes = {"/v1/models": models("llamacpp"), CHAT: reply, "/metrics": lambda h: h.text(next(texts))}
+    with serving(routes) as fake, talking(fake, timeouts=Timeouts(2.0, 2.0, 9.0, 2.0, 2.0)) as heard:
+        heard.opened()
+        heard.worker.say(asking())
+        heard.until(Round)
+        heard.worker.cancel()
+        told = heard.until(Finished).usage.told
+        assert (told.rounds, told.drafted, told.accepted, told.shared) == (4, 8, 3, shared)
+
+
 def test_counters_are_asked_for_again_once_the_server_is_back() -> None:
     counts = itertools.count(1)
 
