@@ -20,7 +20,8 @@ from test_torch_window import random_draft
 from eagle3chat.engine import torch_cache, torch_rounds
 from eagle3chat.engine.backend import Verdict
 from eagle3chat.engine.export import export_bundle
-from eagle3chat.engine.requests import Controls
+from eagle3chat.engine.pair_check import open_checked
+from eagle3chat.engine.requests import Controls, PairOptions
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.speculate import speculate
 from eagle3chat.engine.torch_backend import TorchBackend
@@ -311,3 +312,10 @@ def test_a_dense_draft_beside_an_int4_target_on_a_gpu(bits: int) -> None:
     torch.testing.assert_close(here.dense(), wanted.view(24, 96))
     odd = few_bits(torch.randn(24, 40), None, bits=bits, device=torch.device("meta"))
     assert odd.weight.shape == (24, 40)
+
+
+def test_a_failed_recording_is_a_warning_of_the_pair(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TorchBackend, "warnings", property(lambda self: ("slow here",)))
+    pair = open_checked(PairOptions(bundle=str(llama), backend="torch", device="cpu"))
+    assert pair.info.warnings[0] == "slow here"
+    pair.close()
