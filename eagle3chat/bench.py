@@ -20,8 +20,10 @@ from eagle3chat.engine.plan import Length
 from eagle3chat.engine.requests import Controls, Message, Say
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.session import Session, open_length
+from eagle3chat.engine.small_files import read_named
 
 WARM_UP_TOKENS = 8
+MOST_CHARACTERS = 1 << 26  # of a file of prompts
 AUTO = -1  # the chain that finds its own length
 
 
@@ -73,7 +75,7 @@ def load_cases(path: Path | None = None, limit: int | None = None) -> tuple[Case
         if path is None:
             text = resources.files("eagle3chat").joinpath("data/prompts.jsonl").read_text(encoding="utf-8")
         else:
-            text = path.read_text(encoding="utf-8")
+            text = read_named(path, MOST_CHARACTERS)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"The prompts {name} cannot be read: {error}.", "Check --prompts.") from error
     numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]

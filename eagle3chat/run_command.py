@@ -17,6 +17,7 @@ from eagle3chat.engine.errors import PromptError, SettingError
 from eagle3chat.engine.events import Finished, Prefill, Round
 from eagle3chat.engine.remote_options import ServerOptions
 from eagle3chat.engine.requests import Say
+from eagle3chat.engine.small_files import read_named
 from eagle3chat.foreground import decode, interrupts, now_ms
 from eagle3chat.opening import Progress, open_wished
 from eagle3chat.report import Reply, closing_lines, opening_line, stats
@@ -25,6 +26,7 @@ from eagle3chat.ui.clean import clean
 from eagle3chat.wishes import Wishes, flag, read_wishes
 
 MAX_NEW_TOKENS = 128
+MOST_CHARACTERS = 1 << 24  # of a prompt; no context is as long
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
@@ -174,11 +176,11 @@ def read_prompt(args: argparse.Namespace, stdin: TextIO) -> str:
         if given is not None:
             prompt = str(given)
         elif file is not None:
-            prompt = Path(file).read_text(encoding="utf-8").removesuffix("\n")
+            prompt = read_named(Path(file), MOST_CHARACTERS).removesuffix("\n")
         elif stdin.isatty():
             raise PromptError("There is no prompt.", "Use --prompt TEXT or --prompt-file FILE, or pipe it in.")
         else:
-            prompt = stdin.read().removesuffix("\n")
+            prompt = stdin.read(MOST_CHARACTERS + 1).removesuffix("\n")
         prompt.encode()
     except OSError as error:
         raise PromptError(
@@ -188,6 +190,8 @@ def read_prompt(args: argparse.Namespace, stdin: TextIO) -> str:
         raise PromptError("The prompt is not UTF-8 text.", "Save it as UTF-8.") from error
     if not prompt:
         raise PromptError("The prompt is empty.", "Give it some text.")
+    if len(prompt) > MOST_CHARACTERS:
+        raise PromptError(f"The prompt has more than {MOST_CHARACTERS:,} characters.", "Shorten it.")
     return prompt
 
 

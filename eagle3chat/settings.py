@@ -16,9 +16,11 @@ from pathlib import Path
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.requests import Controls
 from eagle3chat.engine.sampling import Sampling
+from eagle3chat.engine.small_files import read_named, read_small
 from eagle3chat.theme_names import THEMES
 
 MARKS = ("full", "subtle", "off")  # how loud the kinds of token are marked in the reply
+MOST_BYTES = 1 << 20  # of the file
 _DTYPES = ("auto", "float32", "bfloat16", "int4")
 _BACKENDS = ("auto", "torch", "mlx", "scripted")
 
@@ -76,7 +78,7 @@ def load_settings(path: Path | None = None) -> Settings:
 
     where = settings_path() if path is None else path
     try:
-        text = where.read_text(encoding="utf-8")
+        text = read_small(where, MOST_BYTES).decode() if path is None else read_named(where, MOST_BYTES)
     except FileNotFoundError:
         if path is None:
             return Settings()

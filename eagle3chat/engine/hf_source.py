@@ -14,7 +14,15 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from eagle3chat.engine.affine_source import quantization_of
-from eagle3chat.engine.bundle import CHAT_TEMPLATE, CONFIG, INDEX, TOKENIZER, TOKENIZER_CONFIG, tokenizer_size
+from eagle3chat.engine.bundle import (
+    CHAT_TEMPLATE,
+    CONFIG,
+    INDEX,
+    TOKENIZER,
+    TOKENIZER_BYTES,
+    TOKENIZER_CONFIG,
+    tokenizer_size,
+)
 from eagle3chat.engine.checkpoint import TargetSource, stop_ids
 from eagle3chat.engine.config import Quantization, TargetConfig
 from eagle3chat.engine.errors import BundleError, CheckpointError
@@ -23,6 +31,8 @@ from eagle3chat.engine.hf_experts import with_stacks
 from eagle3chat.engine.hf_names import text_name, unused
 from eagle3chat.engine.hf_weights import OTHER, HfWeights, read_hf_weights
 from eagle3chat.engine.layout import MXFP4_BITS, MXFP4_GROUP, group_and_bits, problem_in_target, quantizable
+from eagle3chat.engine.small_files import read_small
+from eagle3chat.engine.template_choice import TEMPLATE_BYTES
 from eagle3chat.engine.tensor_file import LazyTensor
 
 _REWRITTEN = """
@@ -136,10 +146,12 @@ def _words(path: Path) -> dict[str, Any]:
 
 def _tokenizer(path: Path, vocab_size: int) -> bytes:
     file = path / TOKENIZER
+    if not file.exists():
+        raise BundleError(str(file), "is missing", "Convert the tokenizer to tokenizer.json first.")
     try:
-        data = file.read_bytes()
+        data = read_small(file, TOKENIZER_BYTES)
     except OSError as error:
-        raise BundleError(str(file), "is missing", "Convert the tokenizer to tokenizer.json first.") from error
+        raise BundleError(str(file), f"cannot be read ({error.strerror})", "Download the file again.") from error
     size = tokenizer_size(file, data)
     if size > vocab_size:
         raise CheckpointError(f"{file} has {size} tokens, the model knows {vocab_size}.", "Use the model's tokenizer.")
@@ -150,7 +162,10 @@ def _chat_template(path: Path, words: Mapping[str, Any]) -> str:
     """The file beside the weights, else the string in tokenizer_config.json; of several, the one called default."""
     file = path / CHAT_TEMPLATE
     if file.is_file():
-        return file.read_text(encoding="utf-8")
+        try:
+            return read_small(file, TEMPLATE_BYTES).decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BundleError(str(file), f"cannot be read ({error})", "Download the file again.") from error
     template = words.get("chat_template")
     older = path / "chat_template.json"
     if template is None and older.is_file():

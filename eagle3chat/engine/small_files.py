@@ -1,4 +1,4 @@
-"""Reading a small file that a stranger may have made: never a pipe or a device, never more than a limit."""
+"""Reading a file that a stranger may have made, never more than a limit: no pipe or device where it is not named."""
 
 from __future__ import annotations
 
@@ -22,3 +22,17 @@ def read_small(path: Path, limit: int) -> bytes:
         if status.st_size > limit:
             raise OSError(errno.EFBIG, f"it is larger than {limit >> 20} MiB")
         return file.read(limit)
+
+
+def read_named(path: Path, limit: int) -> str:
+    """The UTF-8 text of a file that a person named, which may be a pipe.
+
+    Raises:
+        OSError: It cannot be read, or holds more than `limit` characters.
+        UnicodeDecodeError: It is something else.
+    """
+    with path.open(encoding="utf-8") as file:
+        text = file.read(limit + 1)
+    if len(text) > limit:
+        raise OSError(errno.EFBIG, f"it holds more than {limit:,} characters")
+    return text

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from eagle3chat.engine.checkpoint import TargetSource
 from eagle3chat.engine.errors import CheckpointError, SettingError
+from eagle3chat.engine.small_files import read_small
 from eagle3chat.engine.target_models import target_model
 
 BUILT_IN = {"<|im_start|>": "chatml", "<|start_header_id|>": "llama3", "<|turn>": "gemma4"}
 """Control token that gives a family's template away."""
+TEMPLATE_BYTES = 1 << 20  # at most
 
 
 def choose_template(template: str | None, target: TargetSource, model: str | None) -> tuple[str, str]:
@@ -45,4 +47,9 @@ def choose_template(template: str | None, target: TargetSource, model: str | Non
     if not file.is_file():
         known = ", ".join(BUILT_IN.values())
         raise SettingError(f"The chat template {template!r} is not known.", f"Known: {known}, model, or a file.")
-    return "model", file.read_text(encoding="utf-8")
+    try:
+        return "model", read_small(file, TEMPLATE_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(
+            f"The chat template {file} cannot be read: {error}.", "Name a readable text file."
+        ) from error

@@ -63,6 +63,8 @@ class History:
 
     def _read(self, path: Path) -> None:
         try:
+            if not path.is_file():  # nothing there, or a pipe
+                return
             data = path.read_bytes()
         except OSError:
             return
