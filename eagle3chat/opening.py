@@ -100,10 +100,12 @@ def open_wished(wishes: Wishes, stream: TextIO, *, quiet: bool = False, first: S
         Eagle3Error: As `bundle_of` and `engine.pair_check.open_checked`.
     """
     ready = bundle_of(wishes, stream, quiet=quiet)
-    from eagle3chat.engine.pair_check import open_checked
+    from eagle3chat.engine.pair_check import open_checked, settle
 
     progress = Progress(stream, quiet=quiet or not stream.isatty())
     try:
-        return open_checked(ready.options, progress, first)
+        pair = open_checked(ready.options, progress, first)
     finally:
         progress.done()
+    settle(ready.options)
+    return pair

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
+import io
 import json
 from pathlib import Path
 
 import pytest
+from tiny import tiny_bundle
 
+from eagle3chat.arguments import build_parser
 from eagle3chat.bench import Case, Plan, load_cases, measure
 from eagle3chat.cli import main
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.pair import open_pair
 from eagle3chat.engine.requests import PairOptions
 from eagle3chat.engine.sampling import Sampling
+from eagle3chat.opening import open_wished
+from eagle3chat.wishes import read_wishes
 
 
 @pytest.fixture(autouse=True)
@@ -137,3 +144,20 @@ def test_the_table_says_how_it_was_measured(capsys: pytest.CaptureFixture[str]) 
     starts = {line.split()[0] for line in lines if line.split()}
     assert {"machine", "memory", "pair", "prompts", "order", "lowest", "rows", "target", "commit", "all"} <= starts
     assert any(line.startswith("lowest   chain 2: ") for line in lines)
+
+
+@pytest.mark.parametrize(("check", "collected"), [(False, 0), (True, 1)])
+def test_what_opening_makes_is_no_work_for_the_collector(
+    check: bool, collected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
+    monkeypatch.setattr(gc, "collect", lambda: done.append("collect"))
+    argv = ["bench", "--backend", "torch", "--device", "cpu", "--model", str(tiny_bundle(tmp_path))]
+    wishes = read_wishes(build_parser().parse_args(argv), max_new_tokens=4)
+    options = dataclasses.replace(wishes.options, check=check)
+    open_wished(dataclasses.replace(wishes, options=options), io.StringIO()).close()
+    assert done == ["collect"] * collected + ["freeze"]
+    done.clear()
+    open_wished(dataclasses.replace(wishes, options=PairOptions(backend="scripted")), io.StringIO()).close()
+    assert not done

@@ -246,6 +246,7 @@ class TorchBackend:
         if self._rounds is not None:
             self._rounds.leave(self._pending)
 
+    @torch.inference_mode()
     def _catch_up(self) -> tuple[Tensor, Tensor]:
         """Take pending rows into the draft cache; gives their tokens [p] and the pass's output [p, H]."""
         taps, tokens = self._pending.take()
@@ -324,7 +325,6 @@ class TorchBackend:
         self._verified = (taps, verdict)
         return verdict
 
-    @torch.inference_mode()
     def commit(self, accepted: int, anchor: int) -> None:
         """Keep the anchor's row and those of drafted[:accepted]; see Backend."""
         assert self._verified is not None and 0 <= accepted <= len(self._verified[1].drafted)
@@ -333,7 +333,8 @@ class TorchBackend:
         self._anchor, self._verified = anchor, None
         self._said.add([*drafted[:accepted], anchor])
         if self._rounds is not None and self._rounds.live:
-            self._rounds.commit(accepted, anchor, drafted, verdict.chosen)
+            with torch.inference_mode():
+                self._rounds.commit(accepted, anchor, drafted, verdict.chosen)
             return
         self._target.cache.advance(accepted + 1)
         if self._head is not None:

@@ -57,11 +57,12 @@ def main(fd: int, log_path: str) -> None:
 
 def open_session(options: PairOptions, progress: Progress) -> tuple[Info, Decoder]:
     """Open the pair and a session on it."""
-    from eagle3chat.engine.pair_check import open_checked
+    from eagle3chat.engine.pair_check import open_checked, settle
     from eagle3chat.engine.session import Session
 
     stamps = _stamps(options)  # before the weights are read: a change while they are is one too
     pair = open_checked(options, progress)
+    settle(options)
     return pair.info, Guarded(Session(pair), stamps)
 
 
