@@ -221,6 +221,7 @@ def llama_counters(rounds: int, accepted: int, at: tuple[int, ...]) -> str:
     ("others", "told"),
     [
         (0, (4, 8, 3, 1.75, (2, 1), False)),  # the counters moved by what the reply says itself
+        (1, (5, 10, 4, 1.8, (3, 1), True)),
         (6, (10, 20, 9, 1.9, (8, 1), True)),  # somebody else was served: figures of one kind, the server's
     ],
 )
