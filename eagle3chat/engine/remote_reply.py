@@ -14,6 +14,7 @@ from eagle3chat.engine.events import Burst, Finished, FinishReason, Round, Told,
 from eagle3chat.engine.remote_chunk import Chunk
 from eagle3chat.engine.remote_speculation import NOTHING, joined
 
+LATE_ROUNDS = 2  # of a server that is told to stop
 OPEN, CLOSE = "<think>\n", "\n</think>\n\n"
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "eos": "stop", "stop_sequence": "stop"}
 
@@ -160,7 +161,7 @@ def _together(own: Told, counters: Told, *, stopped: bool) -> Told:
     """What the reply told and what the counters say. Where both count drafts and agree, nobody else was served.
 
     Args:
-        stopped: The server may have done one more round that did not arrive.
+        stopped: The server may have done a round or two that did not arrive.
     """
     told = joined(counters, own)
     if not (own.source and counters.source):
@@ -177,5 +178,5 @@ def _together(own: Told, counters: Told, *, stopped: bool) -> Told:
 
 def _agree(own: Told, counters: Told, *, stopped: bool) -> bool:
     pairs = ((own.drafted, counters.drafted), (own.accepted, counters.accepted))
-    a_round = -(-(counters.drafted or 0) // (counters.rounds or 1)) if stopped else 0
-    return all(a is not None and b is not None and 0 <= b - a <= a_round for a, b in pairs)
+    late = LATE_ROUNDS * -(-(counters.drafted or 0) // (counters.rounds or 1)) if stopped else 0
+    return all(a is not None and b is not None and 0 <= b - a <= late for a, b in pairs)

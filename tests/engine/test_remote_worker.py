@@ -237,8 +237,8 @@ def test_llama_server_with_its_timings_and_its_counters(others: int, told: tuple
         assert (t.rounds, t.drafted, t.accepted, t.tau, t.accepted_at, t.shared) == told
 
 
-@pytest.mark.parametrize(("more", "shared"), [(0, False), (2, False), (3, True)])
-def test_a_reply_that_was_stopped_may_have_cost_one_more_round(more: int, shared: bool) -> None:
+@pytest.mark.parametrize(("more", "shared"), [(0, False), (4, False), (5, True)])
+def test_a_reply_that_was_stopped_may_have_cost_two_more_rounds(more: int, shared: bool) -> None:
     after = llama_counters(14, 8 + 3, (5 + 2, 3 + 1))  # 4 rounds, 8 drafted, 3 accepted
     texts = itertools.chain([llama_counters(10, 8, (5, 3))], itertools.repeat(after))
     timings = {"prompt_n": 3, "cache_n": 0, "predicted_n": 7, "predicted_ms": 70.0}
