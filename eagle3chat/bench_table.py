@@ -100,7 +100,8 @@ def setting(machine: Machine, info: Info, memory: Memory, bandwidth: Bandwidth |
     reads = ""
     if bandwidth is not None:
         how = f"{bandwidth.how}, {bandwidth.buffer_bytes >> 20} MiB, the fastest of {bandwidth.passes} passes"
-        reads = f"reads    {bandwidth.bytes_per_second / 1e9:.1f} GB/s ({how})"
+        middle = f"{bandwidth.median_bytes_per_second / 1e9:.1f} in the middle"
+        reads = f"reads    {bandwidth.bytes_per_second / 1e9:.1f} GB/s, {middle} ({how})"
     weights = f", {info.pass_bytes / 1e6:.1f} MB of weights a pass" if info.pass_bytes else ""
     return [
         f"machine  {machine.cpu}, {machine.cores} cores{library}",

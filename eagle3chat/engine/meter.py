@@ -5,14 +5,16 @@ Each tensor library measures on its own devices, in torch_meter.py and mlx_meter
 
 from __future__ import annotations
 
+import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 LEAST_BUFFER = 1 << 28  # bytes that a read goes over; more where the caches are larger than a quarter of it
 MOST_BUFFER = 1 << 30
-PASSES = 9  # over the buffer; the fastest counts, since it is a ceiling that is asked for
+PASSES = 25  # over the buffer; the fastest counts, since it is a ceiling that is asked for
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -21,9 +23,15 @@ class Bandwidth:
     """How fast memory is read."""
 
     bytes_per_second: float  # of the fastest pass
+    median_bytes_per_second: float
     buffer_bytes: int
     passes: int
     how: str
+
+    @classmethod
+    def of(cls, size: int, seconds: Sequence[float], buffer: int, how: str) -> Bandwidth:
+        """From passes that move `size` bytes each."""
+        return cls(size / min(seconds), size / statistics.median(seconds), buffer, len(seconds), how)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class TorchMeter:
             x.sum()
             seconds.append(time.perf_counter() - started)
         torch.set_num_threads(before)
-        return Bandwidth(x.nbytes / min(seconds), x.nbytes, PASSES, f"torch sum, {self._threads} threads")
+        return Bandwidth.of(x.nbytes, seconds, x.nbytes, f"torch sum, {self._threads} threads")
 
     def _copies(self) -> Bandwidth:
         x = torch.ones(DEVICE_BUFFER // 4, device=self._device)
@@ -49,7 +49,7 @@ class TorchMeter:
             ended.record()
             ended.synchronize()
             times.append(started.elapsed_time(ended) / 1000.0)
-        return Bandwidth(2 * x.nbytes / min(times), x.nbytes, PASSES, "device copy, read and written")
+        return Bandwidth.of(2 * x.nbytes, times, x.nbytes, "device copy, read and written")
 
     def memory(self) -> Memory:
         """The process's; on CUDA the allocator's too."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eagle3chat.engine import meter
-from eagle3chat.engine.meter import Memory, ProcessMeter, buffer_bytes, largest_cache_bytes
+from eagle3chat.engine.meter import Bandwidth, Memory, ProcessMeter, buffer_bytes, largest_cache_bytes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -38,6 +38,11 @@ def test_a_buffer_is_larger_than_the_caches(tmp_path: Path, monkeypatch: pytest.
         assert buffer_bytes() == wanted
 
 
+def test_the_fastest_pass_is_the_bandwidth() -> None:
+    found = Bandwidth.of(12, [4.0, 2.0, 3.0], 6, "a copy")
+    assert found == Bandwidth(6.0, 4.0, 6, 3, "a copy")
+
+
 def small(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
     monkeypatch.setattr(module, "buffer_bytes", lambda: 1 << 20)
     monkeypatch.setattr(module, "PASSES", 3)
@@ -53,7 +58,8 @@ def test_torch_reads_with_the_threads_of_the_pair_and_gives_them_back(monkeypatc
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     found = torch_meter.TorchMeter("cpu", 3).bandwidth()
     assert asked == [3, before]
-    assert (found.buffer_bytes, found.passes) == (1 << 20, 3) and found.bytes_per_second > 1e6
+    assert (found.buffer_bytes, found.passes) == (1 << 20, 3)
+    assert found.bytes_per_second >= found.median_bytes_per_second > 1e6
     assert isinstance(torch_meter.TorchMeter("cpu", 1).memory(), Memory)
 
 
