@@ -1,5 +1,7 @@
 """Keys, commands and the prompt, on a fake worker."""
 
+from dataclasses import replace
+
 import pytest
 from driving import running
 from fake_worker import INFO, finished, rounds_of, tokens_of, whole_reply
@@ -291,7 +293,7 @@ async def test_the_chain_finds_its_length_until_it_is_set():
         await driver.say("go")
         await driver.pilot.press("f7")
         assert driver.app.chat.controls.auto
-        await driver.emit(*rounds_of(WORDS)[:1])
+        await driver.emit(replace(rounds_of(WORDS)[0], why="1.9 tokens a round"))
         assert "chain auto 3" in driver.line_with("chain auto")
         await driver.pilot.press("f9")
         assert (driver.app.chat.controls.auto, driver.app.chat.controls.chain) == (False, 4)
