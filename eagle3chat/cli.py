@@ -9,9 +9,11 @@ library, no tokenizer and no screen: each command is imported when it runs.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TextIO
 
 from eagle3chat.arguments import build_parser
@@ -23,6 +25,8 @@ MISTAKE = 70  # EX_SOFTWARE of sysexits.h
 NO_MEMORY = "There is not enough memory. A smaller --context, --dtype int4 or a smaller model takes less."
 INTERRUPTED = 130  # 128 + SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
+REFUSALS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE))
+"""What a system says of its own state: no mistake of ours."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if reconfigure is not None:  # a locale that cannot spell the reply must not end it
             reconfigure(errors="replace")
     try:
-        return _dispatch(build_parser().parse_args(argv))
+        code = _dispatch(build_parser().parse_args(argv))
+        sys.stdout.flush()  # here, where it can be told that it fails
+        return code
     except Eagle3Error as error:
         _tell(str(error))
         return MENDABLE
@@ -48,6 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except MemoryError:
         _tell(NO_MEMORY)
+        return MENDABLE
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            return _crashed(error, sys.argv[1:] if argv is None else argv)
+        _tell(f"{error.filename or 'The output'} cannot be written or read: {error.strerror}.")
+        _silence(sys.stdout)
         return MENDABLE
     except Exception as error:  # noqa: BLE001  # nobody is shown a traceback
         if _interrupted(error):
@@ -82,7 +94,8 @@ def _tell(text: str) -> None:
 
 def _silence(stream: TextIO) -> None:
     """The interpreter flushes its streams once more at exit: let that go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    with suppress(OSError):  # it has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _mend_streams() -> None:

@@ -89,11 +89,14 @@ def load_settings(path: Path | None = None) -> Settings:
         ) from error
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SettingError(
             f"The settings file {where} is not TOML: {error}.", "Write lines such as chain = 3."
         ) from error
-    return _checked(table, where)
+    try:
+        return _checked(table, where)
+    except RecursionError as error:
+        raise SettingError(f"The settings file {where} is nested too deep.", "Change or remove that line.") from error
 
 
 def _checked(table: dict[str, object], where: Path) -> Settings:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,6 +87,29 @@ def checkpoint(directory: Path) -> Path:
         shutil.copy(bundle / name, path / name)
     (path / "config.json").write_text(json.dumps(target_config_json(manifest.target, manifest.quantization)))
     return path
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no device that is full")
+@pytest.mark.parametrize("where", ["--trace /dev/full", ">/dev/full"])
+def test_an_output_on_a_full_disk_is_told_in_one_line(where: str) -> None:
+    line = f"{sys.executable} -m eagle3chat run --backend scripted --prompt x --quiet {where}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "cannot be written or read: No space left on device." in done.stderr
+
+
+@pytest.mark.parametrize("text", ["keys = " + "[" * 400, "keys = " + "{a=" * 400, "keys." + "a." * 450 + "b = 1"])
+def test_settings_that_are_nested_too_deep(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(300)
+    try:
+        with pytest.raises(Eagle3Error):
+            load_settings(file)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def pipe(path: Path) -> None:
