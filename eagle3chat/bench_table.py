@@ -164,7 +164,7 @@ def _share_row(summary: ChainSummary) -> str:
     speedups = "-" if summary.speedups is None else _spread(summary.speedups, 2)
     rounds = _spread(summary.rounds_ms, 2)
     hosts = "-" if summary.host_shares is None else _percents(summary.host_shares)
-    return f"{chain_name(summary.chain):>5} {summary.rounds:>7}   {rounds:<21} {speedups:<41} {told}  {hosts}"
+    return f"{chain_name(summary.chain):>5} {summary.rounds:>7}   {rounds:<23} {speedups:<39} {told}  {hosts}"
 
 
 def _percents(spread: Spread) -> str:
