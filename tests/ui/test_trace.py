@@ -29,7 +29,7 @@ def test_the_trace_holds_the_reply_and_with_drafts_more(glyphs):
     assert full.count(f"{glyphs.rejected}_the" if glyphs is ASCII else f"{glyphs.rejected}·the") > 10
     styles = {str(span.style) for part in parts(rounds, True, glyphs) for span in part.spans}
     assert {"$spec-accepted underline", "$spec-correction bold", "$spec-bonus italic"} <= styles
-    assert {"$spec-rejected strike", "$spec-unreached dim"} <= styles
+    assert {"$spec-rejected strike", "$spec-unreached"} <= styles
 
 
 async def test_the_trace_of_any_reply():
