@@ -133,18 +133,20 @@ def few_bits(
 ) -> Linear:
     """A dense weight [N, K] made 8-bit or 4-bit, for x in bfloat16.
 
-    Without the compiled kernels it is 8-bit on a CPU, and never `wide` there nor on a GPU, which takes K in multiples
-    of 32 and has others dense.
+    Without the compiled kernels it is 8-bit on a CPU, and never `wide`. A GPU takes K in multiples of 32 and has others
+    dense.
     """
     if device.type != "cpu":
-        return _few_on_gpu(weight, bias, bits, device)
+        return _few_on_gpu(weight, bias, bits, device, wide)
     if cpu_linear.usable() and weight.shape[1] % cpu_linear.BLOCK == 0:
         codes, scales, biases = cpu_linear.four_bit(weight) if bits == 4 else cpu_linear.eight_bit(weight)
         return CpuLinear(codes, scales, biases, group=cpu_linear.BLOCK, bits=bits, bias=bias, wide=wide)
     return Int8(weight, None if bias is None else bias.to(torch.bfloat16))
 
 
-def _on_gpu(parts: Sequence[Weight], bias: Tensor | None, device: torch.device) -> Callable[[Tensor], Tensor] | None:
+def _on_gpu(
+    parts: Sequence[Weight], bias: Tensor | None, device: torch.device, wide: bool
+) -> Callable[[Tensor], Tensor] | None:
     """Quantised weights, stacked, for the GPU's kernel; None where their forms differ or it does not take them."""
     from eagle3chat.kernels.triton_linear import GROUPS, TritonLinear
 
@@ -154,10 +156,11 @@ def _on_gpu(parts: Sequence[Weight], bias: Tensor | None, device: torch.device) 
     words = torch.cat([part.words.view(torch.int32) for part in alike]).to(device)
     scales, biases = (torch.cat([getattr(part, name) for part in alike]).to(device) for name in ("scales", "biases"))
     added = None if bias is None else bias.to(device)
-    return TritonLinear(words, scales, biases, bits=alike[0].bits, group=alike[0].group, bias=added)
+    form = {"bits": alike[0].bits, "group": alike[0].group}
+    return TritonLinear(words, scales, biases, bias=added, wide=wide, **form)
 
 
-def _few_on_gpu(weight: Tensor, bias: Tensor | None, bits: int, device: torch.device) -> Linear:
+def _few_on_gpu(weight: Tensor, bias: Tensor | None, bits: int, device: torch.device, wide: bool) -> Linear:
     """`few_bits` for the GPU's kernel."""
     from eagle3chat.kernels.triton_linear import TritonLinear, packed_words
 
@@ -168,7 +171,8 @@ def _few_on_gpu(weight: Tensor, bias: Tensor | None, bits: int, device: torch.de
         scales, biases = scales.half(), biases.half()
     words = packed_words(codes, bits).to(device)
     added = None if bias is None else bias.to(device)
-    return TritonLinear(words, scales.to(device), biases.to(device), bits=bits, group=cpu_linear.BLOCK, bias=added)
+    form = {"bits": bits, "group": cpu_linear.BLOCK}
+    return TritonLinear(words, scales.to(device), biases.to(device), bias=added, wide=wide, **form)
 
 
 def linear(
@@ -188,12 +192,12 @@ def linear(
             these, 4-bit ones in torch's. Dense otherwise (also with a mixed stack).
         dtype: Of the activations.
         bias: [N] or None.
-        wide: Results in float32 instead of `dtype` where that is free, as it is in the compiled kernels.
+        wide: Results in float32 instead of `dtype` where that is free, as it is in the compiled kernels and the GPU's.
     """
     made = packed(parts, bias, wide) if int4 and device.type == "cpu" and dtype == torch.bfloat16 else None
     if made is not None:
         return made
-    if int4 and device.type == "cuda" and (on_gpu := _on_gpu(parts, bias, device)) is not None:
+    if int4 and device.type == "cuda" and (on_gpu := _on_gpu(parts, bias, device, wide)) is not None:
         return on_gpu
     bias = None if bias is None else bias.to(device, dtype)
     if int4 and device.type == "cpu" and Int4.fits(parts):

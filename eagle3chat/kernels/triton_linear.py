@@ -121,6 +121,7 @@ class TritonLinear:
         bits: 4 or 8.
         group: 32, 64 or 128; divides K.
         bias: [N] or None.
+        wide: Results are float32 whatever the rows are.
         tile: How its calls are cut.
     """
 
@@ -133,12 +134,13 @@ class TritonLinear:
         bits: int,
         group: int,
         bias: Tensor | None = None,
+        wide: bool = False,
         tile: Tile = TILE,
     ) -> None:
         assert bits in (4, 8) and group in GROUPS and words.dtype == torch.int32
         self.words = words.contiguous()
         self.scales, self.biases = scales.contiguous(), biases.contiguous()
-        self.bits, self.group, self.tile = bits, group, tile
+        self.bits, self.group, self.wide, self.tile = bits, group, wide, tile
         self.rows, self.columns = words.shape[0], words.shape[1] * 32 // bits
         self.bias = None if bias is None else bias.float().contiguous()
         self.nbytes = self.words.nbytes + self.scales.nbytes + self.biases.nbytes
@@ -147,10 +149,11 @@ class TritonLinear:
         """x [M, K] in float32 or bfloat16 -> [M, N]; more than ROWS rows go through a dense weight of the call."""
         if x.shape[0] > ROWS:
             y = torch.nn.functional.linear(x, self.dense().to(x.dtype))
-            return y if self.bias is None else y + self.bias.to(x.dtype)
+            y = y.float() if self.wide else y
+            return y if self.bias is None else y + self.bias.to(y.dtype)
         x = x.contiguous()
         rows, tile = x.shape[0], self.tile
-        y = x.new_empty(rows, self.rows)
+        y = x.new_empty(rows, self.rows, dtype=torch.float32 if self.wide else x.dtype)
         splits = tile.splits(self.rows, self.columns)
         sums = y if splits == 1 else x.new_empty(splits, rows, self.rows, dtype=torch.float32)
         added = self.scales if self.bias is None else self.bias

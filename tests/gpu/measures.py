@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 Figures = dict[str, float | str]
 GREEDY = Sampling()
-SHAPES = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (128256, 4096))
+SHAPES = ((6144, 4096), (4096, 14336), (28672, 4096), (128256, 4096))
+TRIED = (4096, 28672)  # outputs of the shapes that other tiles are tried on: a tile takes seconds to compile
 CHAINS = (1, 2, 3, 4, 6)
 QUESTION = "Explain in a few sentences how a bicycle stays upright."
 AIM = (0.45, 0.75)  # share of first proposals that are right
@@ -63,7 +64,9 @@ def bandwidth() -> tuple[str, Figures]:
             speed = made[0].nbytes / times[m] / 1e9
             figures[f"{rows}x{columns} M={m}"] = f"{times[m] * 1e6:.1f} us, {speed:.0f} GB/s, {speed / copied:.2f}"
         figures[f"{rows}x{columns} M=8 / M=1"] = times[8] / times[1]
-        tiles = itertools.product((16, 32, 64), (128, 256), (4, 8), (3, 4))
+        if rows not in TRIED:
+            continue
+        tiles = itertools.product((16, 32, 64), (128,), (4, 8), (3, 5))
         best = min(_tiled(made, Tile(*tile), columns) for tile in tiles)
         figures[f"{rows}x{columns} best tile at M=4"] = f"{best[1]}: {made[0].nbytes / best[0] / 1e9:.0f} GB/s"
     return "", figures

@@ -22,6 +22,7 @@ from eagle3chat.engine.torch_backend import TorchBackend
 from eagle3chat.engine.torch_weights import Affine, Weight, dense
 
 GROUP = 32
+SMALL = 1024  # tokens of a vocabulary
 CODES = 16
 CODE_SPREAD = 4.61  # standard deviation of a code drawn from 0 .. 15
 SHARP = 6.0  # standard deviation of the logits of tokens that the draft has, SHARP / 2 of the others
@@ -75,6 +76,8 @@ class Synthetic:
 
     def __init__(self, size: Size, role: str, device: torch.device, dtype: torch.dtype, int4: bool) -> None:
         self.size, self.role, self.device, self.dtype, self.int4 = size, role, device, dtype, int4
+        # Devices draw different numbers: a small pair, which is compared with a CPU's, is drawn there.
+        self.maker = torch.device("cpu") if size.target.vocab_size < SMALL else device
 
     def __contains__(self, name: str) -> bool:
         return True
@@ -83,8 +86,11 @@ class Synthetic:
         """Nothing is open."""
 
     def _random(self, name: str, *shape: int) -> Tensor:
-        generator = torch.Generator(self.device).manual_seed(zlib.crc32(f"{self.role} {name}".encode()))
-        return torch.randn(*shape, generator=generator, device=self.device, dtype=self.dtype)
+        made = torch.randn(*shape, generator=self._generator(name), device=self.maker, dtype=self.dtype)
+        return made.to(self.device)
+
+    def _generator(self, name: str) -> torch.Generator:
+        return torch.Generator(self.maker).manual_seed(zlib.crc32(f"{self.role} {name}".encode()))
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A vector."""
@@ -121,9 +127,8 @@ class Synthetic:
         return made if self.int4 else made * spread
 
     def _affine(self, module: str, rows: int, columns: int, spread: float) -> Affine:
-        generator = torch.Generator(self.device).manual_seed(zlib.crc32(module.encode()))
-        shape = (rows, columns * 4 // 32)
-        words = torch.randint(-(2**31), 2**31, shape, generator=generator, device=self.device, dtype=torch.int32)
+        options = {"generator": self._generator(module), "device": self.maker, "dtype": torch.int32}
+        words = torch.randint(-(2**31), 2**31, (rows, columns * 4 // 32), **options).to(self.device)
         scales = torch.full((rows, columns // GROUP), spread / CODE_SPREAD, device=self.device, dtype=torch.bfloat16)
         return Affine(words, scales, scales * (-(CODES - 1) / 2), 4, GROUP)
 

@@ -21,7 +21,8 @@ def weight(rows: int, columns: int, bits: int, group: int, device: str, bias: bo
     if group == 64:  # as bundles have them
         scales, biases = scales.half(), biases.half()
     added = torch.randn(rows, generator=generator).to(device) if bias else None
-    return TritonLinear(words.to(device), scales.to(device), biases.to(device), bits=bits, group=group, bias=added)
+    form = {"bits": bits, "group": group, "wide": group == 128}
+    return TritonLinear(words.to(device), scales.to(device), biases.to(device), bias=added, **form)
 
 
 def failures(device: str) -> int:
@@ -34,11 +35,13 @@ def failures(device: str) -> int:
                 linear = weight(rows, columns, bits, group, device, bias=rows % 2 == 0)
                 x = torch.randn(17, columns, generator=torch.Generator().manual_seed(bits)).to(device, dtype)
                 loose = 1e-4 if dtype == torch.float32 else 2e-3 if dtype == torch.float16 else 2e-2
+                kind = torch.float32 if linear.wide else dtype
                 for m in (1, 2, 3, 5, 8, 16, 17):
                     got, wanted = linear(x[:m]), twin(linear, x[:m])
                     error = ((got.double() - wanted).abs().max() / wanted.abs().max().clamp_min(1.0)).item()
                     alone = m > 16 or torch.equal(got[-1:], linear(x[m - 1 : m]))
-                    good = error < loose and alone and got.shape == (m, rows)
+                    near = 1e-4 if linear.wide and m <= 16 else loose  # more rows go through a dense weight
+                    good = error < near and alone and got.shape == (m, rows) and got.dtype == kind
                     print(
                         f"{rows}x{columns} g{group} {bits} bits {dtype} M={m}: {error:.1e}{'' if good else ' FAILED'}"
                     )
