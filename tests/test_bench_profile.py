@@ -13,6 +13,7 @@ from tiny import tiny_bundle
 
 from eagle3chat.bench import Case, Plan, measure
 from eagle3chat.bench_profile import PHASES, TimedBackend, lines, profile
+from eagle3chat.engine import torch_backend, torch_proposal
 from eagle3chat.engine.backend import Verdict
 from eagle3chat.engine.pair import open_pair
 from eagle3chat.engine.requests import PairOptions
@@ -125,7 +126,8 @@ def test_clocks_in_torch_say_what_kinds_of_work_there_are_and_go_again(
     (told,) = profile(pair, plan, before)
     phases = dict(told.phases)
     assert sum(phases.values()) == pytest.approx(told.round_ms)
-    parts = {"verify.linears", "verify.attention", "verify.norms", "verify.gate", "verify.head", "draft.confirm"}
+    parts = {"verify.linears", "verify.attention", "verify.norms", "verify.gate", "verify.head"}
+    parts |= {"draft.confirm", "draft.propose"}
     assert all(phases[name] > 0 for name in parts), phases
     assert all(ms > -1e-3 for ms in phases.values()), phases
     assert set(phases) <= set(PHASES)
@@ -133,6 +135,7 @@ def test_clocks_in_torch_say_what_kinds_of_work_there_are_and_go_again(
     assert [run.token_ids for run in after] == [run.token_ids for run in before]
     assert told.rounds == sum(run.usage.rounds for run in before)
     backend = pair.backend
+    assert torch_backend.propose is torch_proposal.propose
     assert "_catch_up" not in vars(backend) and type(backend._target).__name__ == "Target"
     pair.close()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from eagle3chat.engine import torch_backend
 from eagle3chat.engine.stopwatch import Stopwatch
 from eagle3chat.engine.torch_backend import TorchBackend
 from eagle3chat.engine.torch_decoder import Layer
@@ -59,6 +60,7 @@ def watched(backend: TorchBackend, watch: Stopwatch) -> Iterator[None]:
         if program is not None:
             _watch_draft(program, watch, undone)
             _put(backend, "_program", watch.timed(PROPOSE, program), undone)
+        _put(torch_backend, "propose", watch.timed(PROPOSE, torch_backend.propose), undone)  # one process, one profile
         _put(backend, "_catch_up", watch.timed(CONFIRM, backend._catch_up), undone)
         yield
 
