@@ -20,7 +20,7 @@ def places() -> Iterator[Finding]:
     from eagle3chat.engine.default_pair import user_bundles
     from eagle3chat.engine.worker import default_log_path
     from eagle3chat.settings import settings_path
-    from eagle3chat.transcript_read import default_directory
+    from eagle3chat.transcript_list import default_directory
     from eagle3chat.ui.history import default_history_path
 
     yield place("transcripts", default_directory(), private=True)

@@ -12,8 +12,6 @@ values of the engine's events and requests, no worker and no screen. One thread 
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import secrets
 import time
@@ -39,8 +37,10 @@ from eagle3chat.transcript_codec import (
     reply_ids,
     reply_text,
 )
+from eagle3chat.transcript_file import open_locked, reason, sync_directory
 from eagle3chat.transcript_line import to_messages
-from eagle3chat.transcript_read import Summary, default_directory, find, list_transcripts, load
+from eagle3chat.transcript_list import Summary, default_directory, find, list_transcripts
+from eagle3chat.transcript_read import load
 
 __all__ = ["Summary", "Transcript", "default_directory", "find", "list_transcripts", "load", "to_messages"]
 
@@ -91,7 +91,7 @@ class Transcript:
             transcript._end_torn_line()
         except OSError as error:
             transcript.close()
-            raise TranscriptError(f"The transcript {path} cannot be written: {_reason(error)}.") from error
+            raise TranscriptError(f"The transcript {path} cannot be written: {reason(error)}.") from error
         except TranscriptError:
             transcript.close()
             raise
@@ -237,7 +237,7 @@ class Transcript:
         try:
             private_directory(self.path.parent)
             self._fd = open_locked(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-            _sync_directory(self.path.parent)
+            sync_directory(self.path.parent)
         except OSError as error:
             self._fail(error)
         header = Header(self.id, self._created, __version__, self._pair, self._controls)
@@ -270,46 +270,11 @@ class Transcript:
                 self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        self.broken = _reason(error)
+        self.broken = reason(error)
         raise TranscriptError(
             f"The transcript can no longer be written: {self.broken} ({self.path}).",
             "The chat goes on without it; start a new chat once there is room.",
         ) from error
-
-
-def open_locked(path: Path, flags: int) -> int:
-    """A transcript's file, for this process alone.
-
-    Raises:
-        TranscriptError: Another eagle3chat has it open.
-        OSError: It cannot be opened.
-    """
-    fd = os.open(path, flags | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise TranscriptError(
-            f"The transcript {path.stem} is open in another eagle3chat.",
-            f"Close that one first, or copy it: eagle3chat transcripts fork {path.stem}",
-        ) from None
-    except OSError as error:  # some network file systems know no locks; a chat without one beats no transcript
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP):
-            os.close(fd)
-            raise
-    return fd
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
 
 
 def _now() -> str:

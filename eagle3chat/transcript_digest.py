@@ -11,7 +11,7 @@ from os import fstat
 from pathlib import Path
 
 from eagle3chat.transcript_codec import Damaged, Header, PairName, Record, decode, revive
-from eagle3chat.transcript_read import Summary, title_of
+from eagle3chat.transcript_list import Summary, title_of
 
 _DROPPED = dict.fromkeys((0, 2, 3), " ")
 ROUNDS = b'{"type":"rounds"'

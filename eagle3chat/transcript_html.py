@@ -16,8 +16,8 @@ from itertools import groupby
 from eagle3chat.engine.events import Round, Token
 from eagle3chat.transcript_codec import Conversation, Reply
 from eagle3chat.transcript_line import Exchange, exchanges
+from eagle3chat.transcript_list import title_of
 from eagle3chat.transcript_plots import Places, by_place, by_round
-from eagle3chat.transcript_read import title_of
 from eagle3chat.ui.clean import clean, clean_line, clean_token
 from eagle3chat.ui.figures import plural, under_reply
 from eagle3chat.ui.marks import Piece

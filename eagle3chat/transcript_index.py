@@ -18,8 +18,8 @@ from types import TracebackType
 
 from eagle3chat.engine.errors import TranscriptError
 from eagle3chat.transcript_digest import Digest, digest
+from eagle3chat.transcript_list import Summary, default_directory
 from eagle3chat.transcript_query import Query
-from eagle3chat.transcript_read import Summary, default_directory
 
 NAME = ".index.sqlite3"
 VERSION = 1  # raise it when the tables change: an index of another version is made anew

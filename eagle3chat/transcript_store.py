@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from eagle3chat.engine.errors import TranscriptError
-from eagle3chat.transcript import Transcript, open_locked
+from eagle3chat.transcript import Transcript
 from eagle3chat.transcript_codec import Record, decode, encode
-from eagle3chat.transcript_read import default_directory
+from eagle3chat.transcript_file import open_locked
+from eagle3chat.transcript_list import default_directory
 
 TRASH = "trash"  # beside the transcripts
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from eagle3chat.transcript_codec import Conversation, Reply, plain
 from eagle3chat.transcript_line import Exchange, exchanges
-from eagle3chat.transcript_read import title_of
+from eagle3chat.transcript_list import title_of
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.ui.figures import under_reply
 from eagle3chat.ui.thinking import answer

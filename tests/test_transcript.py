@@ -348,7 +348,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def flock(fd: int, how: int) -> None:
         raise OSError(code, "no")
 
-    monkeypatch.setattr("eagle3chat.transcript.fcntl.flock", flock)
+    monkeypatch.setattr("eagle3chat.transcript_file.fcntl.flock", flock)
     transcript = Transcript.create(tmp_path)
     with contextlib.nullcontext() if works else pytest.raises(TranscriptError, match="can no longer be written"):
         transcript.user("Hi")

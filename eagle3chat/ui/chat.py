@@ -17,6 +17,7 @@ from eagle3chat.transcript_line import Exchange, answered, exchanges, message_of
 from eagle3chat.ui.tally import Tally
 
 NOT_KNOWN = -1
+AGAIN = "F5 or /restart starts it again."
 FOUND = 12  # rounds whose chains tell the length in use
 
 Phase = Literal["loading", "idle", "replying", "racing", "down"]
@@ -76,6 +77,23 @@ class Chat:
         self.used = 0  # positions of the context, or NOT_KNOWN
         self._undone: list[tuple[int, list[Exchange]]] = []  # what was kept, and all that there was before
         self._found: deque[int] = deque(maxlen=FOUND)  # lengths of the last chains that found their own
+
+    def must_wait(self) -> None:
+        """Raise SettingError unless the worker waits for something to do."""
+        match self.phase:
+            case "replying":
+                raise SettingError("A reply is streaming.", "Esc stops it.")
+            case "racing":
+                raise SettingError("A race is running.", "Esc stops it.")
+            case "loading":
+                raise SettingError("The model is still being opened.", "Try again in a moment.")
+            case "down":
+                raise SettingError("There is no worker.", AGAIN)
+
+    def must_not_stream(self) -> None:
+        """Raise SettingError while the worker is at a reply or a race."""
+        if self.phase in ("replying", "racing"):
+            self.must_wait()
 
     @property
     def chain(self) -> int:

@@ -6,20 +6,17 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Event, Failed, Finished, Info, Loading, Prefill, Ready, Round
 from eagle3chat.engine.requests import Controls, Say
 from eagle3chat.transcript import Transcript
 from eagle3chat.transcript_codec import Conversation as Past
 from eagle3chat.transcript_codec import Setup
-from eagle3chat.ui.chat import Chat
+from eagle3chat.ui.chat import AGAIN, Chat
 from eagle3chat.ui.link import Link
 from eagle3chat.ui.pace import Pace
 from eagle3chat.ui.race import Race
 from eagle3chat.ui.record import Record
 from eagle3chat.ui.widgets.stage import Stage
-
-AGAIN = "F5 or /restart starts it again."
 
 
 class Host:
@@ -46,23 +43,6 @@ class Host:
     def replying(self) -> bool:
         """Whether a reply streams."""
         return self.chat.phase == "replying"
-
-    def must_wait(self) -> None:
-        """Raise SettingError unless the worker waits for something to do."""
-        match self.chat.phase:
-            case "replying":
-                raise SettingError("A reply is streaming.", "Esc stops it.")
-            case "racing":
-                raise SettingError("A race is running.", "Esc stops it.")
-            case "loading":
-                raise SettingError("The model is still being opened.", "Try again in a moment.")
-            case "down":
-                raise SettingError("There is no worker.", AGAIN)
-
-    def must_not_stream(self) -> None:
-        """Raise SettingError while the worker is at a reply or a race."""
-        if self.chat.phase in ("replying", "racing"):
-            self.must_wait()
 
     async def wake(self) -> None:
         """Take the events that wait."""
@@ -206,7 +186,7 @@ class Host:
         Raises:
             SettingError: The worker is at something else.
         """
-        self.must_wait()
+        self.chat.must_wait()
         self.chat.phase, self._race = "racing", race
         self.pace.begin()
         self.pace.hurry()
@@ -272,7 +252,7 @@ class Host:
         Raises:
             SettingError: A reply streams, or a race runs.
         """
-        self.must_not_stream()
+        self.chat.must_not_stream()
         chat, info = self.chat, self.chat.info
         chat.renew()
         self._stage.show_queue()
@@ -301,7 +281,7 @@ class Host:
         Raises:
             SettingError: A reply streams, or a race runs.
         """
-        self.must_not_stream()
+        self.chat.must_not_stream()
         self._record.renew()
         self.chat.renew()
         self.set_controls(self.chat.controls)

@@ -55,7 +55,7 @@ class SessionActions(Parts):
         current = self.record.transcript
         if current is not None and current.path == path:
             return
-        self.host.must_not_stream()
+        self.chat.must_not_stream()
         if current is None:  # nothing is kept of this chat
             transcript, past = None, await asyncio.to_thread(load, path)
         else:
@@ -76,7 +76,7 @@ class SessionActions(Parts):
             TranscriptError: The copy cannot be written.
         """
         transcript, count = self.record.transcript, len(self.chat.exchanges)
-        self.host.must_not_stream()
+        self.chat.must_not_stream()
         if transcript is None or not transcript.path.exists():
             raise SettingError("There is nothing to copy yet.", "Send a message first.")
         if argument and (not argument.isdecimal() or not 1 <= int(argument) <= count):
@@ -116,7 +116,7 @@ class SessionActions(Parts):
         Raises:
             SettingError: A reply streams, or there is no such bundle.
         """
-        self.host.must_not_stream()
+        self.chat.must_not_stream()
         model = await asyncio.to_thread(model_at, Path(bundle))
         if model.problem:
             raise SettingError(model.problem)
@@ -164,7 +164,7 @@ class SessionActions(Parts):
             self.host.set_setup(wanted.setup)
 
     async def _with_template(self, setup: Setup) -> None:
-        self.host.must_not_stream()
+        self.chat.must_not_stream()
         self.host.set_setup(setup)
         await self.host.give_up()
         options = replace(self.link.options, template=setup.template, chat_prefix=None, chat_suffix=None)

@@ -71,7 +71,7 @@ class Turns:
 
     async def undo(self) -> None:
         """Take the last deletion back, or the last message that was written anew with what became of it."""
-        self._host.must_wait()
+        self._chat.must_wait()
         self.leave()
         self._chat.undo()
         self._record.undo()
@@ -99,7 +99,7 @@ class Turns:
     async def say(self, text: str) -> None:
         """A message of the user: a new one, or in the place of the one that was edited."""
         if self.edited is not None:
-            self._host.must_wait()
+            self._chat.must_wait()
             await self._back(self.edited)
             self.edited = None
         await self._host.say(text)
@@ -107,7 +107,7 @@ class Turns:
     def race(self, text: str) -> Race:
         """A race over a prompt, or over the last message."""
         chat = self._chat
-        self._host.must_wait()
+        self._chat.must_wait()
         if not text:
             text = self._last().said
             before = answered(chat.exchanges[:-1], chat.info)
@@ -129,7 +129,7 @@ class Turns:
         await self._stage.conversation.back(keep)
 
     def _last(self) -> Exchange:
-        self._host.must_wait()
+        self._chat.must_wait()
         if self._chat.last is None:
             raise SettingError("There is no turn yet.", "Write a message first.")
         return self._chat.last

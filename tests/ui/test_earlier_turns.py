@@ -12,7 +12,7 @@ from textual.widgets import Static
 from eagle3chat.engine.requests import Controls
 from eagle3chat.transcript import Transcript, load
 from eagle3chat.transcript_codec import Conversation
-from eagle3chat.ui.widgets.conversation import PAST_CHARACTERS, PLAIN_CHARACTERS, _pieces
+from eagle3chat.ui.widgets.past_text import PAST_CHARACTERS, PLAIN_CHARACTERS, pieces
 
 
 def past(directory: Path, answers: list[str]) -> Conversation:
@@ -80,6 +80,6 @@ async def test_a_very_long_reply_is_drawn_to_its_first_word(tmp_path):
 
 def test_pieces_lose_nothing() -> None:
     blocks = ["a" * (3 * PLAIN_CHARACTERS + 5), "b\n", "c" * 10]
-    pieces = list(_pieces(blocks))
-    assert "".join("".join(pieces).split()) == "".join("".join(blocks).split())
-    assert max(map(len, pieces)) < 2 * PLAIN_CHARACTERS
+    cut = list(pieces(blocks))
+    assert "".join("".join(cut).split()) == "".join("".join(blocks).split())
+    assert max(map(len, cut)) < 2 * PLAIN_CHARACTERS

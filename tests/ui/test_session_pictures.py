@@ -13,7 +13,7 @@ from eagle3chat.engine.requests import PairOptions
 from eagle3chat.models import Model
 from eagle3chat.transcript_codec import Setup
 from eagle3chat.transcript_index import END, MARK, Found
-from eagle3chat.transcript_read import Summary
+from eagle3chat.transcript_list import Summary
 from eagle3chat.ui.app import ChatApp
 from eagle3chat.ui.parameters import Parameters
 from eagle3chat.ui.screens.models import Models

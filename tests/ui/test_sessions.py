@@ -17,7 +17,7 @@ from eagle3chat.engine.sampling import Sampling
 from eagle3chat.transcript import Transcript, load
 from eagle3chat.transcript_codec import Reply, Setup
 from eagle3chat.transcript_index import END, MARK, Found
-from eagle3chat.transcript_read import Summary
+from eagle3chat.transcript_list import Summary
 from eagle3chat.transcript_store import TRASH
 from eagle3chat.ui.screens.sessions import Sessions
 from eagle3chat.ui.session_line import age_of, excerpt_line, session_line

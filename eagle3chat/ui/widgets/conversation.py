@@ -5,7 +5,7 @@ All parts of all turns are children of one stream, whose layout costs the same h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -19,24 +19,21 @@ from textual.widgets import Static
 
 from eagle3chat.engine.events import Failed, Finished
 from eagle3chat.transcript_line import Exchange
-from eagle3chat.ui.blocks import Splitter
 from eagle3chat.ui.clean import clean
 from eagle3chat.ui.figures import plural, under_reply
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.marks import Piece
 from eagle3chat.ui.thinking import reply_parts
 from eagle3chat.ui.widgets.marked_text import MarkedText
-from eagle3chat.ui.widgets.reply import Reply, settled
+from eagle3chat.ui.widgets.past_text import PAST_CHARACTERS, past_text
+from eagle3chat.ui.widgets.reply import Reply
 from eagle3chat.ui.widgets.rows import Rows
-from eagle3chat.ui.widgets.settled import Paragraph
 from eagle3chat.ui.widgets.thought import Thought
 from eagle3chat.ui.widgets.under import Under
 
 TAIL_STEP = 2  # rows by which a live reply grows
 SHOWN_TURNS = 60  # exchanges that are on the screen
 SPARE_TURNS = 20  # more of them, before the oldest are taken from it
-PAST_CHARACTERS = 3000  # of earlier exchanges that are put on the screen at once; more of them when one scrolls up
-PLAIN_CHARACTERS = 4000  # of a widget of earlier text that is too long to be drawn as Markdown
 SAID_LINES = 40  # of a message of the user; of a longer one the beginning is shown
 SAID_CHARACTERS = 6000
 FOUND = "-found"  # class of the part that a search found
@@ -256,7 +253,7 @@ class Conversation(VerticalScroll, can_focus=False):
                 thought.finish()
                 widgets += [thought, thought.body]
             else:
-                widgets += _blocks(text)
+                widgets += past_text(text)
         return [*widgets, self.under(reply.finished, exchange)]
 
 
@@ -279,30 +276,3 @@ def _text_of(widget: Widget) -> str:
             return str(widget.content)
         case _:
             return str(getattr(widget, "source", ""))  # of the toolkit's Markdown, or of nothing
-
-
-def _blocks(text: str) -> list[Widget]:
-    """A text as Markdown, block by block; of a very long one only the end, and what is before it as its source."""
-    splitter = Splitter()
-    blocks = [block for block in (*splitter.feed(clean(text)), splitter.open) if block.strip()]
-    first, characters = len(blocks), 0
-    while first > 0 and characters < PAST_CHARACTERS:
-        first -= 1
-        characters += len(blocks[first])
-    plain = [Paragraph(Content(piece)) for piece in _pieces(blocks[:first])]
-    return [*plain, *(settled(block) for block in blocks[first:])]
-
-
-def _pieces(blocks: Sequence[str]) -> Iterator[str]:
-    """Blocks put together, and cut where one is very long."""
-    waiting: list[str] = []
-    for block in blocks:
-        text = block.strip("\n")
-        cuts = [text[at : at + PLAIN_CHARACTERS] for at in range(0, len(text), PLAIN_CHARACTERS)]
-        for cut in cuts:
-            waiting.append(cut)
-            if sum(map(len, waiting)) >= PLAIN_CHARACTERS:
-                yield "\n\n".join(waiting)
-                waiting = []
-    if waiting:
-        yield "\n\n".join(waiting)
