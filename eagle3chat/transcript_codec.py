@@ -13,6 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
+from itertools import islice
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -194,9 +195,11 @@ def _column(hint: Any, values: list[Any]) -> list[Any]:
     """The values of a column, revived. A long conversation has half a million of them, so kinds are looked at
     together and tokens have their own way."""
     if hint == tuple[Token, ...]:
-        return [tuple([_token(x) for x in _list(value)]) for value in values]
+        tokens = iter(_tokens([x for value in values for x in _list(value)]))
+        return [tuple(islice(tokens, len(value))) for value in values]
     if hint == Token | None:
-        return [None if value is None else _token(value) for value in values]
+        tokens = iter(_tokens([value for value in values if value is not None]))
+        return [None if value is None else next(tokens) for value in values]
     kinds = set(map(type, values))
     if kinds == {hint} and hint in (int, str, float):
         return values
@@ -217,6 +220,17 @@ def _list(value: Any) -> list[Any]:
     if type(value) is not list:
         raise ValueError("not an array")
     return value
+
+
+def _tokens(values: list[Any]) -> list[Token]:
+    """Tokens from their arrays."""
+    if not set(map(type, values)) <= {list} or set(map(len, values)) != {len(_hints(Token))}:
+        return [_token(value) for value in values]
+    columns = tuple(zip(*values, strict=True))
+    kinds = [set(map(type, column)) for column in columns]
+    if kinds[0] == {int} and kinds[1] == {str} and kinds[2] | kinds[3] <= {float, NoneType}:
+        return list(map(Token, *columns))
+    return [_token(value) for value in values]
 
 
 def _token(value: Any) -> Token:
