@@ -28,7 +28,7 @@ namespace {
 
 using Half = std::uint16_t;  // bfloat16
 constexpr int kBlock = 32;
-const char* const kNames[] = {"portable", "avx2", "avx512", "neon"};
+const char* const kNames[] = {"portable", "avx2", "avx512", "neon", "avx512_bf16"};
 int wrong = 0;
 std::mt19937 random_bits(7);
 
@@ -155,7 +155,7 @@ void check_attention(int heads, int kv_heads, int d, int start, int rows) {
   const E3Attention layer{cache.data(), cosines.data(), sines.data(), nullptr, nullptr, std::int64_t(capacity) * d, d,
                           heads, kv_heads, d, 1, 0, 0.0f, 0.3f};
   std::vector<Half> out(std::size_t(rows) * heads * d);
-  e3_attend(&layer, qkv.data(), out.data(), rows, start);
+  (rows > 16 ? e3_attend_many : e3_attend)(&layer, qkv.data(), out.data(), rows, start);
   for (int row = 0; row < rows; ++row) {
     for (int head = 0; head < heads; ++head) {
       const Half* query = qkv.data() + std::size_t(row) * across + head * d;
@@ -205,7 +205,7 @@ int main(int count, char**) {
   std::printf("%s\n", kNames[e3_variant()]);
   if (count > 1) return 0;
   e3_set_threads(2);
-  for (int variant = 0; variant < 4; ++variant) {
+  for (int variant = 0; variant < 5; ++variant) {
     if (!e3_use_variant(variant)) continue;
     check_linears();
     check_parts();
@@ -213,6 +213,8 @@ int main(int count, char**) {
       for (int rows : {1, 3, 8}) check_attention(4, 2, 32, start, rows);
     }
     check_attention(3, 3, 48, 20, 4);
+    check_attention(3, 1, 64, 100, 40);
+    check_attention(2, 2, 48, 0, 37);
     check_choice();
     std::printf("%s: %d wrong\n", kNames[variant], wrong);
   }
