@@ -25,7 +25,9 @@ MISTAKE = 70  # EX_SOFTWARE of sysexits.h
 NO_MEMORY = "There is not enough memory. A smaller --context, --dtype int4 or a smaller model takes less."
 INTERRUPTED = 130  # 128 + SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
-REFUSALS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE))
+LONG = 200  # characters of a path that are shown
+NAMES = ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EIO", "EMFILE", "ENFILE", "EACCES", "EPERM", "ELOOP", "ENAMETOOLONG")
+REFUSALS = frozenset(getattr(errno, name) for name in NAMES)
 """What a system says of its own state: no mistake of ours."""
 
 
@@ -58,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in REFUSALS:
             return _crashed(error, sys.argv[1:] if argv is None else argv)
-        _tell(f"{error.filename or 'The output'} cannot be written or read: {error.strerror}.")
+        name = str(error.filename or "The output")
+        shown = name if len(name) < LONG else f"{name[:LONG]}..."
+        _tell(f"{shown} cannot be written or read: {error.strerror}.")
         _silence(sys.stdout)
         return MENDABLE
     except Exception as error:  # noqa: BLE001  # nobody is shown a traceback

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def read_question(args: argparse.Namespace) -> Question:
         raise SettingError(f"A limit of {limit} measures nothing.", "Use --limit 1 or more.")
     top_p = flag(args, "top_p")
     question = Question(
-        cases=load_cases(Path(file).expanduser() if file else None, limit),
+        cases=load_cases(Path(os.path.expanduser(file)) if file else None, limit),
         chain=CHAIN if flag(args, "chain") is None else flag(args, "chain"),
         temperatures=flag(args, "temperatures") or TEMPERATURES,
         sharpness=flag(args, "sharpness") or SHARPNESS,

@@ -6,6 +6,7 @@ Knows flags and streams; the work is that of `engine.export`.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -49,7 +50,7 @@ def export(args: argparse.Namespace) -> int:
         path = export_bundle(
             args.target,
             draft or None,
-            Path(args.output_dir).expanduser(),
+            Path(os.path.expanduser(args.output_dir)),
             template=flag(args, "template"),
             chain=_given(args, "chain", DEFAULT_CHAIN if draft else 0),
             max_chain=_given(args, "max_chain", DEFAULT_MAX_CHAIN),

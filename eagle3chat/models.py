@@ -15,6 +15,7 @@ from eagle3chat.engine.errors import BundleError
 from eagle3chat.engine.private_files import open_private, private_directory
 
 MOST_RECENT = 20
+NAME = 40  # characters that are shown of a name that is none
 BUNDLES = "bundles"  # in the data directory
 MANIFEST = "bundle.json"
 
@@ -72,7 +73,7 @@ def recent(file: Path) -> list[Path]:
 def remember(bundle: str, file: Path | None = None) -> None:
     """Note that a bundle was opened. A disk that is full costs the note and nothing else."""
     file = file or recent_path()
-    path = Path(bundle).resolve()
+    path = Path(os.path.realpath(bundle))
     others = [other for other in recent(file) if other != path]
     part = file.with_suffix(".part")
     with suppress(OSError, UnicodeEncodeError):
@@ -86,11 +87,13 @@ def model_at(path: Path) -> Model:
     """What is at a path; a bundle that cannot be opened says why."""
     from eagle3chat.engine.bundle import open_bundle
 
-    path = path.expanduser().resolve()
+    path = Path(os.path.realpath(os.path.expanduser(path)))
     try:
         manifest = open_bundle(path).manifest
     except BundleError as error:
         return Model(path, path.name, problem=str(error))
+    except OSError as error:
+        return Model(path, path.name[:NAME], problem=f"It cannot be opened: {error.strerror}.")
     return Model(path, manifest.name, manifest.draft_name if manifest.draft else "", _size(path))
 
 

@@ -6,6 +6,7 @@ None stays None where the bundle decides. Knows the parser's names, and no engin
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ def _options(args: argparse.Namespace, settings: Settings) -> PairOptions:
         raise SettingError(f"{threads} threads cannot work.", "Use --threads 1 or more.")
     stop_tokens = flag(args, "stop_token")
     return PairOptions(
-        bundle=str(Path(model).expanduser()) if model else "",
+        bundle=str(Path(os.path.expanduser(model))) if model else "",
         backend=_first(flag(args, "backend"), settings.backend, "auto"),
         device=_first(flag(args, "device"), settings.device, "auto"),
         dtype=_first(flag(args, "dtype"), settings.dtype, "auto"),

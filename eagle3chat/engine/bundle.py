@@ -14,6 +14,7 @@ from __future__ import annotations
 import array
 import hashlib
 import itertools
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,7 @@ def open_bundle(path: Path) -> Bundle:
     Raises:
         BundleError: Something is missing, damaged or inconsistent; names the file, what and the fix.
     """
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     if not path.is_dir():
         what = "is not a directory" if path.exists() else "does not exist"
         raise BundleError(str(path), what, "Give a directory made by `eagle3chat export`.")

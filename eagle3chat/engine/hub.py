@@ -9,6 +9,7 @@ A path that exists is never an id. Knows no format.
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ def located(place: str) -> Located:
     Raises:
         CheckpointError: It cannot be downloaded: not installed, offline, not there, not allowed.
     """
-    path = Path(place).expanduser()
+    path = Path(os.path.expanduser(place))
     if path.exists() or ID.fullmatch(place) is None or place.startswith("."):
         return Located(path, "")
     owner, name, *rest = place.split("/")

@@ -6,6 +6,7 @@ Knows no template's text but the model's.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from eagle3chat.engine.checkpoint import TargetSource
@@ -43,7 +44,7 @@ def choose_template(template: str | None, target: TargetSource, model: str | Non
         return template, target.chat_template
     if template == "model" and target.chat_template:
         return "model", target.chat_template
-    file = Path(template).expanduser()
+    file = Path(os.path.expanduser(template))
     if not file.is_file():
         known = ", ".join(BUILT_IN.values())
         raise SettingError(f"The chat template {template!r} is not known.", f"Known: {known}, model, or a file.")

@@ -70,7 +70,7 @@ def _stamps(options: PairOptions) -> list[Stamp]:
     """Of the files with weights; what is wrong with them is for opening to say."""
     stamps = []
     if options.backend != "scripted":
-        for file in sorted(Path(options.bundle).expanduser().glob("*/*.safetensors")):
+        for file in sorted(Path(os.path.expanduser(options.bundle)).glob("*/*.safetensors")):
             with suppress(OSError):
                 stamps.append(Stamp.of(file))
     return stamps

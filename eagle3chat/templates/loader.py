@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def load_template(name_or_path: str, *, bundle_dir: Path | None = None) -> Templ
         if path is None or not path.is_file():
             raise TemplateError("The model brings no chat template of its own.", _known_fix(_BUILT_IN))
         return _load_jinja(path, MODEL, bundle_dir)
-    path = Path(name_or_path).expanduser()
+    path = Path(os.path.expanduser(name_or_path))
     if path.suffix in _JINJA:
         return _load_jinja(path, path.name, bundle_dir)
     if path.suffix == ".toml":

@@ -32,7 +32,7 @@ def attached(message: str) -> str:
 
 def _file(name: str) -> Path | None:
     for spelled in (name, name.rstrip(".,;:!?)")):  # the end of a sentence is not part of the path
-        path = Path(spelled).expanduser()
+        path = Path(os.path.expanduser(spelled))
         try:
             if spelled and path.is_file():
                 return path
@@ -61,7 +61,7 @@ def _block(name: str, path: Path) -> str:
 def paths(begun: str) -> list[str]:
     """Paths that begin so, directories with a slash behind them."""
     head, _, start = begun.rpartition("/")
-    where = Path(f"{head}/" if head or begun.startswith("/") else ".").expanduser()
+    where = Path(os.path.expanduser(f"{head}/" if head or begun.startswith("/") else "."))
     try:
         with os.scandir(where) as entries:
             found = sorted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from eagle3chat.engine.errors import SettingError
@@ -29,7 +30,7 @@ def export(transcript: Path, wanted: str) -> Path:
     from eagle3chat.transcript_text import document, markdown
 
     named = wanted if wanted not in ("", *FORMS) else f"{transcript.stem}.{wanted or 'html'}"
-    path = Path(named).expanduser()
+    path = Path(os.path.expanduser(named))
     form = {"htm": "html"}.get(path.suffix.lstrip("."), path.suffix.lstrip("."))
     if form not in FORMS:
         raise SettingError(f"What {named} should hold is not known.", "End it in .html, .md or .json.")

@@ -99,6 +99,18 @@ def test_an_output_on_a_full_disk_is_told_in_one_line(where: str) -> None:
     assert "cannot be written or read: No space left on device." in done.stderr
 
 
+@pytest.mark.parametrize("command", [["info"], ["run", "--prompt", "x", "--model"], ["--model"], ["replay"]])
+def test_a_name_that_no_file_can_have(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3chat.chat_command.at_terminal", lambda: True)
+    monkeypatch.setattr("eagle3chat.replay_command.at_terminal", lambda: True)
+    for name in ("a" * 5000, "x/" * 3000):
+        assert main([*command, name]) == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize("text", ["keys = " + "[" * 400, "keys = " + "{a=" * 400, "keys." + "a." * 450 + "b = 1"])
 def test_settings_that_are_nested_too_deep(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.toml"
