@@ -12,8 +12,9 @@ from torch import Tensor
 
 from eagle3chat.engine.torch_cache import KvCache
 from eagle3chat.engine.torch_experts import ExpertsBeside, Mixture
-from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm, Span
+from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm
 from eagle3chat.engine.torch_linear import Linear
+from eagle3chat.engine.torch_span import Span
 
 
 class LayerInput:

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from eagle3chat.engine.config import DraftConfig
 from eagle3chat.engine.torch_cache import KvCache
-from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm, Place
+from eagle3chat.engine.torch_layers import Attention, GatedMlp, Norm
 from eagle3chat.engine.torch_linear import Linear, embedding, few_bits, linear
 from eagle3chat.engine.torch_rope import Angles
+from eagle3chat.engine.torch_span import Place
 from eagle3chat.engine.torch_target import Precision, Target
 from eagle3chat.engine.torch_weights import Affine, Checkpoint, dense
 from eagle3chat.kernels import cpu_linear

@@ -17,8 +17,8 @@ from eagle3chat.engine.backend import Worth
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_device import Mark
 from eagle3chat.engine.torch_draft import DraftHead
-from eagle3chat.engine.torch_layers import Place
 from eagle3chat.engine.torch_penalty import Counts, penalised
+from eagle3chat.engine.torch_span import Place
 
 
 @dataclass(frozen=True, slots=True)

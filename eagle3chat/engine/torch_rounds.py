@@ -27,9 +27,9 @@ from eagle3chat.engine.torch_choice import CHOSEN, judge_plainly
 from eagle3chat.engine.torch_device import Mark, upload
 from eagle3chat.engine.torch_draft import DraftHead
 from eagle3chat.engine.torch_graphs import Graphs, Work
-from eagle3chat.engine.torch_layers import FOLD_ROWS, Place
 from eagle3chat.engine.torch_noise import Noise, signed_keys
 from eagle3chat.engine.torch_proposal import Pending, TorchDraft, propose
+from eagle3chat.engine.torch_span import FOLD_ROWS, Place
 from eagle3chat.engine.torch_state import State
 from eagle3chat.engine.torch_target import Target
 

@@ -13,11 +13,12 @@ from torch import Tensor
 from eagle3chat.engine.config import TargetConfig
 from eagle3chat.engine.torch_cache import target_cache
 from eagle3chat.engine.torch_decoder import Layer
-from eagle3chat.engine.torch_layers import FEW_ROWS, FixedSpan, Place, Span
+from eagle3chat.engine.torch_layers import FEW_ROWS
 from eagle3chat.engine.torch_linear import Dense, Table
 from eagle3chat.engine.torch_loader import Loader, Precision
 from eagle3chat.engine.torch_program import Program
 from eagle3chat.engine.torch_rope import Angles
+from eagle3chat.engine.torch_span import FixedSpan, Place, Span
 from eagle3chat.engine.torch_weights import Checkpoint
 
 __all__ = ["Precision", "Target"]

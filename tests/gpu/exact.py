@@ -16,7 +16,7 @@ from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.speculate import agreed
 from eagle3chat.engine.torch_backend import TorchBackend
 from eagle3chat.engine.torch_graphs import Graphs
-from eagle3chat.engine.torch_layers import Place
+from eagle3chat.engine.torch_span import Place
 
 SAMPLINGS = (Sampling(), Sampling(temperature=0.8, seed=7), Sampling(temperature=1.1, top_k=50, top_p=0.9, seed=3))
 PROMPT = [5, 77, 130, 9, 250, 31, 8, 200, 66, 12, 19]

@@ -98,9 +98,9 @@ def test_planted_bugs_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_wrong_logits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mask of a recorded pass lets a row see one more."""
-    from eagle3chat.engine import torch_layers
+    from eagle3chat.engine import torch_layers, torch_span
 
-    original = torch_layers.placed_mask
+    original = torch_span.placed_mask
     monkeypatch.setattr(torch_layers, "placed_mask", lambda slots, *rest: original(slots + 1, *rest))
     assert exact.logits_apart(SIZES["tiny"], "cpu") > exact.NEAR
 
