@@ -32,8 +32,7 @@ async def test_main_screens(size, snapshot):
                     differ.append(f"{name}-{theme}")
 
         await driver.say("Write a short joke about saving RAM.")
-        for at in range(0, len(STREAMING), 3):
-            await driver.emit(*STREAMING[at : at + 3])
+        await driver.stream(STREAMING)
         await look("streaming")
         await driver.emit(*REPLY[len(STREAMING) :])
         await look("finished")

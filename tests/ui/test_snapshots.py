@@ -50,8 +50,7 @@ def picture(
         await pilot.pause()
         if reply:
             await driver.say("Write a short joke about saving RAM.")
-            for at in range(0, len(reply), 3):
-                await driver.emit(*reply[at : at + 3])
+            await driver.stream(reply)
         await driver.coloured()
         await pilot.press(*keys)
         app.stage.prompt.area.cursor_blink = False
