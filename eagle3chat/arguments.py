@@ -32,6 +32,22 @@ class Parser(argparse.ArgumentParser):
         raise SettingError(f"{message[:1].upper()}{message[1:]}.", f"See {self.prog} --help.")
 
 
+WORDS = ("words", "title", "system", "chat_prefix", "chat_suffix", "stop", "stop_token", "server", "server_model")
+"""Arguments that are text, where names of files may be any bytes."""
+
+
+def check_text(args: argparse.Namespace) -> None:
+    """Raise SettingError where an argument that is text is not UTF-8."""
+    for name in WORDS:
+        value = getattr(args, name, None)
+        for text in (value,) if isinstance(value, str) else value or ():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                what = name.replace("_", " ")
+                raise SettingError(f"The argument {what} is not UTF-8 text.", "Spell it in UTF-8.") from error
+
+
 def build_parser() -> Parser:
     """The parser of `eagle3chat` and its commands. Without a command `command` is "chat"."""
     parser = Parser(

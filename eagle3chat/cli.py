@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO
 
-from eagle3chat.arguments import build_parser
+from eagle3chat.arguments import build_parser, check_text
 from eagle3chat.engine.errors import Eagle3Error
 from eagle3chat.ui.clean import clean_line
 
@@ -43,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if reconfigure is not None:  # a locale that cannot spell the reply must not end it
             reconfigure(errors="replace")
     try:
-        code = _dispatch(build_parser().parse_args(argv))
+        args = build_parser().parse_args(argv)
+        check_text(args)
+        code = _dispatch(args)
         sys.stdout.flush()  # here, where it can be told that it fails
         return code
     except Eagle3Error as error:

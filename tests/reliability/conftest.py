@@ -1,4 +1,9 @@
-"""Property tests draw the same cases every time, and a busy machine does not fail them."""
+"""Property tests draw the same cases every time, and a busy machine does not fail them.
+
+EAGLE3CHAT_FUZZ=long draws many more, other ones every time.
+"""
+
+import os
 
 from hypothesis import HealthCheck, settings
 
@@ -10,4 +15,7 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
 )
-settings.load_profile("bounded")
+settings.register_profile(
+    "long", settings.get_profile("bounded"), derandomize=False, max_examples=4000, print_blob=True
+)
+settings.load_profile(os.environ.get("EAGLE3CHAT_FUZZ", "bounded"))

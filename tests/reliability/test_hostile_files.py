@@ -111,6 +111,24 @@ def test_a_name_that_no_file_can_have(
         assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["transcripts", "search", "\udcff"],
+        ["transcripts", "rename", "last", "\udcff"],
+        ["run", "--backend", "scripted", "--prompt", "x", "--system", "\udcff"],
+        ["run", "--backend", "scripted", "--prompt", "x", "--stop", "a", "--stop", "\udcff"],
+        ["run", "--backend", "scripted", "--prompt", "\udcff"],
+        ["run", "--backend", "scripted", "--prompt", "x", "--stop-token", "\udcff"],
+        ["run", "--prompt", "x", "--server", "http://\udcff/"],
+    ],
+)
+def test_arguments_that_are_no_text(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    err = capsys.readouterr().err
+    assert "not UTF-8 text" in err and err.count("\n") == 1
+
+
 @pytest.mark.parametrize("text", ["keys = " + "[" * 400, "keys = " + "{a=" * 400, "keys." + "a." * 450 + "b = 1"])
 def test_settings_that_are_nested_too_deep(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.toml"
