@@ -19,7 +19,6 @@ from eagle3chat.kernels.cpu import library
 
 RUNNERS_UP = 4
 BLOCK = 128
-FEW_TOKENS = 64  # that mostly have all of a nucleus
 CHOSEN, CHOSEN_P, MARGIN, TARGET_P, IDS, PS = 0, 1, 2, 3, 4, 4 + RUNNERS_UP
 COLUMNS = PS + RUNNERS_UP
 
@@ -38,15 +37,11 @@ class Judged:
 def nucleus(p: Tensor, top_p: float, fixed: bool = False) -> Tensor:
     """The least probability [R, 1] that top-p keeps: kept is a token while all more probable ones have less than top_p.
 
-    On a CPU only the tokens that can be among them are sorted: as a rule a few, else those above (1 - top_p) / V, since
-    the others all together have less than 1 - top_p. Elsewhere everything is, since to know how many there are would
-    mean to wait; so with `fixed`.
+    On a CPU only the tokens that can be among them are sorted: those below (1 - top_p) / V all together have less
+    than 1 - top_p. Elsewhere everything is, since to know how many there are would mean to wait; so with `fixed`.
     """
     if fixed or p.device.type != "cpu":
         return _least(p.sort(-1, descending=True).values, top_p)
-    few = largest(p, min(FEW_TOKENS, p.shape[-1]))[0]
-    if bool((_before(few)[:, -1] >= top_p).all()):  # the last of them is not kept, nor is any after it
-        return _least(few, top_p)
     floor = (1.0 - top_p) / p.shape[-1] * 0.999  # a little less: sums of float32 are not exact
     rows = [row[row >= floor].sort(descending=True).values for row in p]
     return torch.stack([_least(row[None], top_p)[0] for row in rows])
@@ -54,13 +49,9 @@ def nucleus(p: Tensor, top_p: float, fixed: bool = False) -> Tensor:
 
 def _least(ordered: Tensor, top_p: float) -> Tensor:
     """The last of the probabilities [R, n], falling, that top-p keeps, [R, 1]."""
-    last = (_before(ordered) < top_p).sum(-1, keepdim=True) - 1
+    before = ordered.double().cumsum(-1) - ordered
+    last = (before < top_p).sum(-1, keepdim=True) - 1
     return ordered.gather(-1, last)
-
-
-def _before(ordered: Tensor) -> Tensor:
-    """The mass [R, n] of the probabilities before each one."""
-    return ordered.double().cumsum(-1) - ordered
 
 
 def filtered(logits: Tensor, sampling: Sampling, fixed: bool = False) -> Tensor:
