@@ -31,8 +31,9 @@ SIZE = ("-x", "120", "-y", "40")
 SOCKET = f"trial-{os.getpid()}"
 PATIENCE = 120.0  # seconds for anything
 TYPING = 0.3  # seconds between a line, its Enter and the next one
+TRIES = 8
 UNFLUSHED = 1.6  # seconds of a reply that may be lost: written once a second, and a drawing ahead of it
-LONG = "Write the numbers from one to one hundred in words, one a line, and a sentence about each of them."
+LONG = "Write a long story about a lighthouse keeper and the sea, with many chapters."
 
 
 class TrialError(Exception):
@@ -128,6 +129,18 @@ class Trial:
                 raise TrialError(f"{what}: it does not come\n{self.shown() if self.running else 'the screen is gone'}")
             time.sleep(0.1)
 
+    def begin(self) -> None:
+        """Send a message and wait until its reply streams; where the model has soon nothing more to say, again."""
+        before = len(self.turns())
+        for _ in range(TRIES):
+            self.type(LONG)
+            self.until("a reply", lambda: len(self.turns()) == before + 1 and (r := self.last()) and len(r.rounds))
+            if (reply := self.last()) and not reply.finished:
+                return
+            self.type("/delete")
+            self.until("its end", lambda: len(self.turns()) == before)
+        raise TrialError("the model says nothing that is long enough")
+
     def streaming(self, rounds: int = 1) -> None:
         """Wait until rounds of an unfinished reply are in the transcript."""
         self.until("a reply streams", lambda: (r := self.last()) and not r.finished and len(r.rounds) >= rounds)
@@ -172,8 +185,7 @@ def first_turns(trial: Trial) -> None:
     trial.type("Say hello in one sentence.")
     trial.until("turn 1", lambda: trial.done(1))
     trial.tell(f"typed while the model was opened, answered: {whole(trial.last()).text[:50]!r}")
-    trial.type(LONG)
-    trial.streaming()
+    trial.begin()
     trial.keys("Escape")
     trial.until("turn 2", lambda: trial.done(2))
     stopped = whole(trial.last())
@@ -186,8 +198,7 @@ def first_turns(trial: Trial) -> None:
     trial.keys("C-l")
     trial.until("the first of them", lambda: trial.last() == stopped)
     trial.tell(f"regenerated: {len(other.rounds)} rounds with a seed of its own; ctrl+l shows the first again")
-    trial.type(LONG)
-    trial.streaming()
+    trial.begin()
     for key in ("C-t", "F9", "F9"):
         trial.keys(key)
     rounds = len(whole_or_partial(trial))
@@ -231,8 +242,7 @@ def edits(trial: Trial) -> None:
 
 def crashes(trial: Trial) -> None:
     """The worker killed, then the screen, each in mid-reply."""
-    trial.type(LONG)
-    trial.streaming()
+    trial.begin()
     seen = trial.tail()
     os.kill(trial.worker, signal.SIGKILL)
     trial.until("the news", lambda: "killed by signal 9" in " ".join(trial.shown().split()))
@@ -244,12 +254,13 @@ def crashes(trial: Trial) -> None:
     trial.until("a turn after the worker's death", lambda: trial.done(5))
     whole(trial.last())
     trial.tell(f"worker killed: {len(partial.rounds)} rounds kept, all that was seen; F5, and it goes on")
-    trial.type(LONG)
-    trial.streaming()
+    trial.begin()
     seen = trial.tail()
     time.sleep(UNFLUSHED)
+    worker = trial.worker
     os.kill(trial.pid, signal.SIGKILL)
     trial.until("the end of it", lambda: not trial.running)
+    trial.until("the end of its worker", lambda: not Path(f"/proc/{worker}").exists())
     partial = whole(trial.last())
     check(not partial.finished and seen in letters_of(partial.text), f"{seen!r} was seen and is lost")
     said = [turn.said for turn in trial.turns()]
@@ -278,7 +289,7 @@ def main() -> int:
     parser.add_argument("rest", nargs="*", help="arguments of eagle3chat")
     given = parser.parse_args().rest
     with tempfile.TemporaryDirectory() as name:
-        trial = Trial(Path(name), [*given, "--max-new-tokens", "300", "--chain", "3", "--temperature", "0.8"])
+        trial = Trial(Path(name), [*given, "--max-new-tokens", "500", "--chain", "3", "--temperature", "0.8"])
         try:
             for part in (first_turns, edits, crashes, last_turns):
                 part(trial)
