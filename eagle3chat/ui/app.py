@@ -40,7 +40,7 @@ from eagle3chat.ui.sources import source_of
 from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
 from eagle3chat.ui.turns import Turns
 from eagle3chat.ui.warm import warm
-from eagle3chat.ui.widgets.prompt import PromptArea
+from eagle3chat.ui.widgets.prompt_area import PromptArea
 from eagle3chat.ui.widgets.stage import Stage
 
 CORES = os.cpu_count() or 1

@@ -1,5 +1,6 @@
 """Our own colours can be read in every theme, and told apart by everybody."""
 
+import importlib
 import itertools
 import math
 import re
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES
+from textual.widget import Widget
 
 from eagle3chat.theme_names import BUILTIN
 from eagle3chat.ui import theme as themes
@@ -99,3 +101,11 @@ def test_few_colours_are_left_to_the_terminal():
     assert pick_theme("auto", {"COLORFGBG": "0;15"}, no_color=False, few=True) == "ansi-light"
     assert pick_theme("auto", {"COLORFGBG": "0;15"}, no_color=False, light=False) == "eagle-dark"
     assert pick_theme("dark", {}, no_color=False, light=True, few=True) == "eagle-dark"
+
+
+def test_a_file_holds_one_widget():
+    root = Path(themes.__file__).parent
+    for file in (*(root / "widgets").glob("*.py"), *(root / "screens").glob("*.py")):
+        module = importlib.import_module(f"eagle3chat.ui.{file.parent.name}.{file.stem}")
+        own = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
+        assert sum(issubclass(c, Widget) for c in own) <= 1, file.name

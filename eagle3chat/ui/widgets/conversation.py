@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import Reactive
@@ -24,6 +24,7 @@ from eagle3chat.ui.figures import plural, under_reply
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.marks import Piece
 from eagle3chat.ui.thinking import reply_parts
+from eagle3chat.ui.widgets.column import Column
 from eagle3chat.ui.widgets.marked_text import MarkedText
 from eagle3chat.ui.widgets.past_text import PAST_CHARACTERS, past_text
 from eagle3chat.ui.widgets.reply import Reply
@@ -37,13 +38,6 @@ SPARE_TURNS = 20  # more of them, before the oldest are taken from it
 SAID_LINES = 40  # of a message of the user; of a longer one the beginning is shown
 SAID_CHARACTERS = 6000
 FOUND = "-found"  # class of the part that a search found
-
-
-class Column(Vertical):
-    """The turns, not wider than one likes to read."""
-
-    BLANK = True  # nothing of its own to draw, so nothing to keep for each of its rows
-    virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # it does not scroll: no second layout when it grows
 
 
 @dataclass(slots=True)

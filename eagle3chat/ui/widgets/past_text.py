@@ -9,8 +9,8 @@ from textual.widget import Widget
 
 from eagle3chat.ui.blocks import Splitter
 from eagle3chat.ui.clean import clean
+from eagle3chat.ui.widgets.paragraph import Paragraph
 from eagle3chat.ui.widgets.reply import settled
-from eagle3chat.ui.widgets.settled import Paragraph
 
 PAST_CHARACTERS = 3000  # of earlier exchanges that are put on the screen at once; more of them when one scrolls up
 PLAIN_CHARACTERS = 4000  # of a widget of earlier text that is too long to be drawn as Markdown

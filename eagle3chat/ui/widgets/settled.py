@@ -10,33 +10,19 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content, Span
-from textual.geometry import Size
-from textual.reactive import Reactive
 from textual.widget import Widget
-from textual.widgets import Static
 
 from eagle3chat.ui.listing import Entry, entries
 from eagle3chat.ui.widgets.code import Code
-from eagle3chat.ui.widgets.rows import HungLine, Rows
+from eagle3chat.ui.widgets.listing import Listing
+from eagle3chat.ui.widgets.paragraph import Paragraph
+from eagle3chat.ui.widgets.rows import HungLine
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
 STYLES = {"strong": "bold", "em": "italic", "s": "strike", "link": "underline"}
 CODE = "$emphasis on $surface"
-
-
-class Listing(Rows):
-    """A list of paragraphs."""
-
-
-class Paragraph(Static):
-    """A paragraph or a heading."""
-
-    virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # it does not scroll: no second layout for it
-
-    def __init__(self, content: Content) -> None:
-        super().__init__(content, markup=False)
 
 
 def markdown_widget(block: str, tokens: Sequence[Token]) -> Widget:

@@ -18,10 +18,10 @@ from eagle3chat.ui.widgets.conversation import Conversation
 from eagle3chat.ui.widgets.header import Header
 from eagle3chat.ui.widgets.keys import Keys
 from eagle3chat.ui.widgets.lane import Lane
-from eagle3chat.ui.widgets.line import Rule
 from eagle3chat.ui.widgets.meter import Meter
 from eagle3chat.ui.widgets.prompt import Prompt
 from eagle3chat.ui.widgets.reply import Reply
+from eagle3chat.ui.widgets.rule import Rule
 from eagle3chat.ui.widgets.welcome import Welcome
 
 LANE_EVERY = 2  # flushes of text between two updates of lane and meter

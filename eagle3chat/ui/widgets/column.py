@@ -1,0 +1,14 @@
+"""The turns of a conversation, one below the other."""
+
+from __future__ import annotations
+
+from textual.containers import Vertical
+from textual.geometry import Size
+from textual.reactive import Reactive
+
+
+class Column(Vertical):
+    """The turns, not wider than one likes to read."""
+
+    BLANK = True  # nothing of its own to draw, so nothing to keep for each of its rows
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # it does not scroll: no second layout when it grows
