@@ -7,6 +7,7 @@ torch and Python do around the kernels costs as much again. Knows no target and 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from eagle3chat.kernels import cpu_choice
 from eagle3chat.kernels.cpu_linear import CpuLinear
 
 Call = Callable[[], None]
-FLOAT_BYTES = 4
+FLOAT_BYTES, ID_BYTES = 4, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class DraftProgram:
         width, attend = head.config.hidden_size, head.attention.kernel
         inner, words = head.mlp.kernel.width, head.head.rows
         rows, dtype = FEW_ROWS, torch.bfloat16
-        self.ids_in = torch.zeros(rows, dtype=torch.int64)
+        # Numbers that a chain reads and writes one by one: as arrays without torch, whose operations cost more.
+        self.ids_in = (ctypes.c_int64 * rows)()
         self.embedded, self.features, self.x, self.normed, self.added, self.hidden = (
             torch.empty(rows, width, dtype=dtype) for _ in range(6)
         )
@@ -66,8 +68,12 @@ class DraftProgram:
         self.gated = torch.empty(rows, inner, dtype=dtype)
         self.out, self.last = torch.empty(width, dtype=dtype), torch.empty(width, dtype=dtype)
         self.logits = torch.empty(words)
-        self.ids = torch.zeros(longest + 1, dtype=torch.int64)  # the anchor, then the proposals
-        self.p = torch.zeros(longest + 1)
+        self.ids = (ctypes.c_int64 * (longest + 1))()  # the anchor, then the proposals
+        self.p = (ctypes.c_float * (longest + 1))()
+        self.all_ids = torch.frombuffer(self.ids, dtype=torch.int64)
+        self.all_p = torch.frombuffer(self.p, dtype=torch.float32)
+        self.ids_at, self.p_at = ctypes.addressof(self.ids), ctypes.addressof(self.p)
+        self.logits_at, self.target_ids_at, self.words = self.logits.data_ptr(), head.target_ids.data_ptr(), words
         self.passes: dict[int, Pass] = {}
         self.steps = [self._step(step) for step in range(longest)]
 
@@ -138,12 +144,12 @@ class DraftProgram:
 
     def first_pass(self, rows: int) -> Pass:
         """The pass over so many confirmed rows."""
-        return self._pass(self.ids_in.data_ptr(), self.features.data_ptr(), rows)
+        return self._pass(ctypes.addressof(self.ids_in), self.features.data_ptr(), rows)
 
     def _step(self, step: int) -> Pass:
         """The pass that follows proposal `step`, from the head's own output."""
         feature = self.last if self.head.config.norm_output else self.out
-        return self._pass(self.ids[step + 1 :].data_ptr(), feature.data_ptr(), 1)
+        return self._pass(self.ids_at + (step + 1) * ID_BYTES, feature.data_ptr(), 1)
 
     def __call__(
         self,
@@ -163,7 +169,7 @@ class DraftProgram:
         head, rows = self.head, len(tokens)
         assert 0 < rows <= FEW_ROWS and 0 < chain <= len(self.steps)
         taps = taps.contiguous()
-        self.ids_in[:rows] = torch.tensor(tokens)
+        self.ids_in[:rows] = tokens
         first = self.passes.get(rows)
         if first is None:
             first = self.passes[rows] = self.first_pass(rows)
@@ -173,23 +179,23 @@ class DraftProgram:
         self.ids[0] = tokens[-1]
         for step in range(chain):
             self._pick(step, sampling, noise)
-            if worth is not None and not worth(self.p[step].item()):
+            if worth is not None and not worth(self.p[step]):
                 chain = step
                 break
             if step + 1 < chain:
                 self.steps[step](head.cache.rows + step)
         self.p[chain] = 0.0
-        return self.ids[: chain + 1].clone(), self.p[: chain + 1].clone()
+        return self.all_ids[: chain + 1].clone(), self.all_p[: chain + 1].clone()
 
     def _pick(self, step: int, sampling: Sampling, noise: Tensor | None) -> None:
         """A proposal from the logits at hand."""
         cpu_choice.pick(
-            self.logits.data_ptr(),
+            self.logits_at,
             None if noise is None else noise.data_ptr() + step * noise.shape[1] * FLOAT_BYTES,
-            self.head.target_ids.data_ptr(),
-            len(self.logits),
+            self.target_ids_at,
+            self.words,
             sampling.temperature or 1.0,
             sampling.sharpness,
-            self.ids.data_ptr() + (step + 1) * self.ids.element_size(),
-            self.p.data_ptr() + step * FLOAT_BYTES,
+            self.ids_at + (step + 1) * ID_BYTES,
+            self.p_at + step * FLOAT_BYTES,
         )
