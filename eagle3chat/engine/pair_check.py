@@ -5,6 +5,7 @@ Rows are compared whenever that is done at once; all else is asked for. Knows no
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import gc
 import math
@@ -54,6 +55,7 @@ def settle(options: PairOptions) -> None:
     if options.check:
         gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)  # libraries complain of what is left at the end
 
 
 def _other_taps(options: PairOptions, progress: Progress | None, first: Say | None) -> tuple[Hits, ...]:
