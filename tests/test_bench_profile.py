@@ -46,7 +46,8 @@ def test_a_call_within_another_is_taken_off_it(clock: list[float]) -> None:
     leaf(16.0)
     with watch.ignored():
         outer()
-    assert watch.seconds == {"leaf": 2.0 + 8.0 + 16.0, "inner": 1.0, "outer": 4.0}
+        watch.add("new", 32.0)
+    assert watch.seconds == {"leaf": 2.0 + 8.0 + 16.0, "inner": 1.0, "outer": 4.0, "new": 0.0}
 
 
 class Slow:

@@ -63,5 +63,5 @@ class Stopwatch:
         try:
             yield
         finally:
-            self.seconds.update(before)
+            self.seconds.update({name: before.get(name, 0.0) for name in self.seconds})
             self._within = within
