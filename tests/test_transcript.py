@@ -22,7 +22,7 @@ from eagle3chat.engine.events import Finished, Info, Round, Token, Usage
 from eagle3chat.engine.requests import Controls, Message
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.transcript import Transcript, list_transcripts, load, to_messages
-from eagle3chat.transcript_codec import Note, Reply, Said, encode, reply_ids
+from eagle3chat.transcript_codec import Damaged, Note, Reply, Said, encode, pack_rounds, reply_ids, unpack_rounds
 
 INFO = Info("m", "d", "llama", "torch", "cpu", "int4", "chatml", 64, 4, 3, "", ("<|im_end|>",), 1.5, 1000)
 USAGE = Usage(9, 3, 7, 2, 4, 1, 1, (2, 2, 1), (2, 1, 1), (2, 2, 2), 0.25, 0.5, 0.3)
@@ -245,6 +245,44 @@ def test_a_file_cut_at_any_byte_is_read_and_continued(tmp_path: Path, monkeypatc
         assert after.turns[: len(before.turns)] == before.turns
         assert getattr(after.turns[-1], "text", "") == "Three"
     assert len(before.turns) == 5
+
+
+@pytest.mark.parametrize(
+    ("column", "row", "value"),
+    [
+        ("index", 1, "1"),
+        ("index", 1, True),
+        ("text", 1, 5),
+        ("text", 1, None),
+        ("temperature", 1, "0.8"),
+        ("own_kind", 1, "other"),
+        ("own_kind", 1, 3),
+        ("drafted", 1, None),
+        ("drafted", 1, [["7", "a", 0.5, 0.5]]),
+        ("drafted", 1, [[7, 8, 0.5, 0.5]]),
+        ("drafted", 1, [[7, "a", "0.5", 0.5]]),
+        ("drafted", 1, [[7, "a", 0.5]]),
+        ("drafted", 1, ["7a.."]),
+        ("own", 1, [7.0, "a", None, 0.5]),
+        ("considered", 1, [[True, "a", None, 0.5]]),
+    ],
+)
+def test_one_damaged_cell_damages_its_rounds(column: str, row: int, value: object) -> None:
+    record = pack_rounds([some_round(i, random.Random(7)) for i in range(3)])
+    assert unpack_rounds(record)
+    record[column][row] = value
+    with pytest.raises(Damaged):
+        unpack_rounds(record)
+
+
+def test_whole_numbers_are_probabilities_and_seconds() -> None:
+    record = json.loads(encode(pack_rounds(rounds(4))))
+    record["seconds"][2] = 1
+    record["drafted"][0] = [[7, "a", 1, 0]]
+    found = unpack_rounds(record)
+    assert found[2].seconds == 1.0
+    assert found[0].drafted == (Token(7, "a", 1.0, 0.0),)
+    assert [type(found[2].seconds), type(found[0].drafted[0].draft_p)] == [float, float]
 
 
 @pytest.mark.parametrize(
