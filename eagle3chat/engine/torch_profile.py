@@ -111,11 +111,18 @@ def _watched_layer(layer: Layer, watch: Stopwatch, undone: ExitStack) -> Layer:
     if isinstance(mlp, GatedMlp):
         for name in ("gate_up", "down"):
             _put(mlp, name, watch.leaf(LINEARS, getattr(mlp, name)), undone)
+    others: dict[str, Watched] = {
+        name: _watched_norm(norm, watch)
+        for name in ("post_norm", "attention_norm", "mlp_norm")
+        if (norm := getattr(layer, name)) is not None
+    }
+    if layer.experts is not None:
+        others["experts"] = Watched(layer.experts, watch.timed(LINEARS, layer.experts))
     return dataclasses.replace(
         layer,
         attention=Watched(attention, watch.timed(ATTENTION, attention)),
         mlp=Watched(mlp, watch.timed(GATE if isinstance(mlp, GatedMlp) else LINEARS, mlp)),
-        post_norm=_watched_norm(layer.post_norm, watch),
+        **others,
     )
 
 
