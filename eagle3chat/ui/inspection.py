@@ -66,7 +66,7 @@ def in_the_text(rounds: Sequence[Round], place: int, width: int, glyphs: Glyphs)
             cut = cut[1:]
         start = Content.styled(glyphs.ellipsis[0] + cut, "$quiet")
     rest = Content.styled(after, "$quiet").truncate(max(0, room - start.cell_length), ellipsis=True)
-    return Content.assemble(start, (glyphs.bar, "$primary"), own, rest)
+    return Content.assemble(start, (glyphs.bar, "$emphasis"), own, rest)
 
 
 def emitted(round_: Round, glyphs: Glyphs) -> Content:

@@ -42,6 +42,8 @@ ANSI_DARK_KINDS = {
     "quiet": "ansi_default",
     "hairline": "ansi_default",
     "emphasis": "ansi_bright_cyan",
+    "chosen": "ansi_default",
+    "chosen-text": "ansi_default",
 }
 ANSI_LIGHT_KINDS = ANSI_DARK_KINDS | {
     "spec-accepted": "ansi_blue",
@@ -50,7 +52,9 @@ ANSI_LIGHT_KINDS = ANSI_DARK_KINDS | {
     "emphasis": "ansi_blue",
 }
 
+SHADES = ("background", "surface", "primary", "foreground")
 CONTRAST = 4.5  # of text on what is behind it: WCAG 2.2, 1.4.3
+CHOSEN = 0.25  # of the primary colour behind the row that is chosen
 STEP = 0.08  # by which a colour is moved towards white or black
 
 DARK = Theme(
@@ -90,13 +94,15 @@ def kind_colours(theme: Theme) -> dict[str, str]:
     if theme.ansi:
         return ANSI_DARK_KINDS if theme.dark else ANSI_LIGHT_KINDS
     shades = theme.to_color_system().generate()
-    kinds = (DARK_KINDS if theme.dark else LIGHT_KINDS) | {"emphasis": shades["primary"]}
-    behind = [Color.parse(shades[name]) for name in ("background", "surface")]
+    background, surface, primary, foreground = (Color.parse(shades[name]) for name in SHADES)
+    behind = [background, surface]
+    chosen = surface.blend(primary, CHOSEN)
     towards = Color(255, 255, 255) if theme.dark else Color(0, 0, 0)
-    return {
-        name: value if name == "hairline" else _readable(Color.parse(value), behind, towards)
-        for name, value in kinds.items()
-    }
+    kinds = {name: Color.parse(value) for name, value in (DARK_KINDS if theme.dark else LIGHT_KINDS).items()}
+    kinds["emphasis"] = primary
+    found = {name: _readable(color, behind, towards) for name, color in kinds.items() if name != "hairline"}
+    found |= {"chosen": chosen.hex, "chosen-text": _readable(foreground, [chosen], towards)}
+    return found | {"hairline": kinds["hairline"].hex}
 
 
 def contrast(one: Color, other: Color) -> float:

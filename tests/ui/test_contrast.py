@@ -37,10 +37,12 @@ def test_the_ratio_is_that_of_the_standard():
 def test_text_can_be_read_on_what_is_behind_it(theme):
     shades = theme.to_color_system().generate()
     for name, value in kind_colours(theme).items():
-        if name == "hairline":
-            continue  # a line, and no words
+        if name in ("hairline", "chosen", "chosen-text"):
+            continue  # a line, and what stands on each other
         for behind in ("background", "surface"):
             assert contrast(Color.parse(value), Color.parse(shades[behind])) >= CONTRAST, (name, behind)
+    kinds = kind_colours(theme)
+    assert contrast(Color.parse(kinds["chosen-text"]), Color.parse(kinds["chosen"])) >= CONTRAST
 
 
 @pytest.mark.parametrize("palette", [XTERM, VGA], ids=["xterm", "vga"])

@@ -19,6 +19,9 @@ async def test_main_screens(size, snapshot):
     differ = []
     async with running(SIZES[size], theme="dark", flush_seconds=3600.0) as driver:
 
+        driver.app.animation_level = "none"  # no cursor that blinks
+        driver.app.stage.prompt.area.cursor_blink = False
+
         async def look(name):
             for theme, known in THEMES.items():
                 driver.app.theme = known

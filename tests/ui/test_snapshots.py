@@ -45,6 +45,7 @@ def picture(
 
     async def before(pilot):
         driver = Driver(app, pilot, workers[0])
+        app.animation_level = "none"  # no cursor that blinks
         app.stage.prompt.area.cursor_blink = False
         await driver.until(lambda: "start" in workers[0].calls)
         await pilot.pause()

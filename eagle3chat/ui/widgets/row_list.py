@@ -88,8 +88,11 @@ class RowList(Widget, Generic[T]):
     def _line(self, place: int, row: T, width: int) -> Content:
         here = place == self.place
         sign = f"{self._glyphs.prompt} " if here else "  "
-        line = Content.assemble((sign, "$primary"), self._draw(row, width - len(sign))).truncate(width, pad=True)
-        return line.stylize("$foreground on $primary 25%").stylize("bold") if here else line
+        line = Content.assemble((sign, "$emphasis"), self._draw(row, width - len(sign))).truncate(width, pad=True)
+        if not here:
+            return line
+        # The terminal's own colours cannot be mixed, and nobody knows what they are.
+        return line.stylize("bold reverse" if self.app.current_theme.ansi else "bold $chosen-text on $chosen")
 
     def on_resize(self) -> None:
         self.go(self.place)
