@@ -26,7 +26,20 @@ NO_MEMORY = "There is not enough memory. A smaller --context, --dtype int4 or a 
 INTERRUPTED = 130  # 128 + SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 LONG = 200  # characters of a path that are shown
-NAMES = ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EIO", "EMFILE", "ENFILE", "EACCES", "EPERM", "ELOOP", "ENAMETOOLONG")
+NAMES = (
+    "ENOSPC",
+    "EDQUOT",
+    "EFBIG",
+    "EROFS",
+    "EIO",
+    "EMFILE",
+    "ENFILE",
+    "EACCES",
+    "EPERM",
+    "ELOOP",
+    "ENOTDIR",
+    "ENAMETOOLONG",
+)
 REFUSALS = frozenset(getattr(errno, name) for name in NAMES)
 """What a system says of its own state: no mistake of ours."""
 

@@ -81,6 +81,8 @@ class TranscriptIndex:
                 self._db.close()
                 self._db = _open(self.directory / NAME, anew=True)
                 return self._refresh()
+            except OSError as error:
+                raise TranscriptError(f"The transcripts cannot be listed: {error.strerror}.") from error
 
     def search(self, words: str = "", limit: int | None = None) -> list[Found]:
         """The transcripts in which all words occur, the one written last first; without words all of them.
@@ -143,7 +145,7 @@ class TranscriptIndex:
 
 def _files(directory: Path) -> Iterator[tuple[str, tuple[int, int]]]:
     """Name, and time of change and size, of each transcript."""
-    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         for entry in entries:
             if entry.name.endswith(".jsonl") and entry.is_file():
                 with suppress(OSError):

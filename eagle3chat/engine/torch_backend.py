@@ -16,7 +16,7 @@ from eagle3chat.engine.backend import Verdict, Worth
 from eagle3chat.engine.bundle import Bundle
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_choice import judge, verdict_of
-from eagle3chat.engine.torch_device import DTYPES, Mark, pick_device, pick_dtype, upload
+from eagle3chat.engine.torch_device import DTYPES, Mark, pick_device, pick_dtype, start_kernels, upload
 from eagle3chat.engine.torch_draft import DraftHead
 from eagle3chat.engine.torch_draft_program import DraftProgram
 from eagle3chat.engine.torch_graphs import Capture, Graphs, pick_graphs
@@ -27,7 +27,7 @@ from eagle3chat.engine.torch_proposal import Pending, TorchDraft, propose
 from eagle3chat.engine.torch_rounds import Rounds
 from eagle3chat.engine.torch_target import Precision, Target
 from eagle3chat.engine.torch_weights import Checkpoint
-from eagle3chat.kernels import cpu, cpu_linear
+from eagle3chat.kernels import cpu_linear
 
 PENDING_ROWS = 64  # the draft takes them in without proposing when so many have gathered
 
@@ -68,7 +68,7 @@ class TorchBackend:
         if threads is not None:
             torch.set_num_threads(threads)
         self._threads = torch.get_num_threads()
-        cpu.set_threads(self._threads)
+        start_kernels(self._threads)
         self._device = pick_device(device)
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)  # triton starts its kernels on the current one

@@ -1,4 +1,4 @@
-"""Which device and number format a bundle runs on, and a clock that adds no wait. Knows no model."""
+"""Which device and number format a bundle runs on, the kernels' threads, and a clock without a wait. Knows no model."""
 
 from __future__ import annotations
 
@@ -12,8 +12,21 @@ from torch import Tensor
 from eagle3chat.engine.config import Manifest
 from eagle3chat.engine.errors import BackendError
 from eagle3chat.engine.torch_linear import INT4_GROUPS
+from eagle3chat.kernels import cpu
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int4": torch.bfloat16}
+
+
+def start_kernels(threads: int) -> None:
+    """Give the compiled kernels so many threads.
+
+    Raises:
+        BackendError: The environment names a variant of them that this machine does not have.
+    """
+    try:
+        cpu.set_threads(threads)
+    except ValueError as error:
+        raise BackendError(str(error), "Change or unset it.") from error
 
 
 def pick_device(name: str) -> torch.device:

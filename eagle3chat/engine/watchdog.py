@@ -39,6 +39,8 @@ class Watchdog:
             seconds = float(os.environ[SWITCH])
         except (KeyError, ValueError):
             return cls()
+        if not seconds >= 0:  # nan as well
+            return cls()
         return cls(seconds or float("inf"), seconds or float("inf"))
 
     @property

@@ -64,7 +64,9 @@ def test_the_next_reply_has_its_whole_time() -> None:
     assert dog.waited(1)
 
 
-@pytest.mark.parametrize(("value", "limit"), [("2.5", 2.5), ("0", float("inf")), ("soon", 600.0)])
+@pytest.mark.parametrize(
+    ("value", "limit"), [("2.5", 2.5), ("0", float("inf")), ("soon", 600.0), ("nan", 600.0), ("-1", 600.0)]
+)
 def test_the_environment_sets_the_limit(value: str, limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, value)
     assert Watchdog.of_environment().limit == limit

@@ -15,6 +15,8 @@ from eagle3chat.doctor_libraries import probe
 from eagle3chat.doctor_machine import bandwidth, kernels
 from eagle3chat.doctor_places import place, short
 from eagle3chat.doctor_terminal import answers
+from eagle3chat.engine.errors import BackendError
+from eagle3chat.engine.torch_device import start_kernels
 from eagle3chat.kernels import cpu
 
 
@@ -60,6 +62,15 @@ def test_the_torch_probe_says_what_there_is() -> None:
 def test_bandwidth_is_a_figure() -> None:
     value = bandwidth(8 << 20).value
     assert 0.01 < float(value.split()[0]) < 10_000
+
+
+def test_a_variant_of_the_kernels_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(count: int) -> None:
+        raise ValueError("EAGLE3CHAT_KERNELS=x: this CPU has portable.")
+
+    monkeypatch.setattr(cpu, "set_threads", refuse)
+    with pytest.raises(BackendError, match="this CPU has portable"):
+        start_kernels(1)
 
 
 @pytest.mark.parametrize(("wish", "state", "words"), [("off", "off", "KERNELS=off"), ("nonesuch", "bad", "this CPU")])

@@ -20,6 +20,7 @@ from eagle3chat.engine.errors import Eagle3Error
 from eagle3chat.engine.hf_config import target_config_json
 from eagle3chat.engine.manifest import read_manifest
 from eagle3chat.settings import load_settings
+from eagle3chat.transcript_index import TranscriptIndex
 from eagle3chat.ui.history import History
 
 LIMIT = 1000
@@ -127,6 +128,21 @@ def test_arguments_that_are_no_text(argv: list[str], capsys: pytest.CaptureFixtu
     assert main(argv) == 2
     err = capsys.readouterr().err
     assert "not UTF-8 text" in err and err.count("\n") == 1
+
+
+def test_transcripts_where_no_directory_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    assert main(["transcripts"]) == main(["transcripts", "search", "x"]) == 0
+    assert main(["transcripts", "show", "last"]) == main(["config", "--init", "--nonsense"]) == 2
+
+    def refuse(path: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with TranscriptIndex(tmp_path) as index:
+        monkeypatch.setattr("os.scandir", refuse)
+        with pytest.raises(Eagle3Error, match="cannot be listed: Permission denied"):
+            index.refresh()
 
 
 @pytest.mark.parametrize("text", ["keys = " + "[" * 400, "keys = " + "{a=" * 400, "keys." + "a." * 450 + "b = 1"])
