@@ -14,7 +14,7 @@ from eagle3chat.engine.bundle import open_bundle
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
-import prefill  # noqa: E402
+import prefill
 
 
 def test_the_count_is_that_of_the_weights_and_positions(tmp_path: Path) -> None:
