@@ -31,6 +31,7 @@ from eagle3chat.engine.events import Event, Failed, Info, Loading, Ready, Round
 from eagle3chat.engine.requests import Adjust, Cancel, Close, Controls, PairOptions, Say
 
 LOADING_SECONDS = 0.05  # at least, between two Loading events of one stage
+FIRST_TO_GO = 500  # of 1000
 GATHER_SECONDS = 0.03  # between two sendings of rounds
 log = logging.getLogger("eagle3chat.worker")
 
@@ -43,6 +44,8 @@ Opener = Callable[[PairOptions, Progress], tuple[Info, Decoder]]
 def main(fd: int, log_path: str) -> None:
     """Serve the parent at the other end of a socket, whose first message is the PairOptions."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is the parent's to understand
+    with suppress(OSError):  # Linux's alone: where memory runs out this process goes, and not the screen
+        Path("/proc/self/oom_score_adj").write_text(str(FIRST_TO_GO), encoding="ascii")
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)  # the parent's question where a child that hangs stands
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(process)d %(levelname)s %(message)s")

@@ -23,6 +23,7 @@ from eagle3chat.engine.requests import Controls, Message, PairOptions, Say
 from eagle3chat.engine.session import Session
 from eagle3chat.engine.worker import DecodeWorker, died
 from eagle3chat.engine.worker_log import LOG_BYTES
+from eagle3chat.engine.worker_process import FIRST_TO_GO
 
 OPTIONS = PairOptions(backend="scripted", script_seconds=0.002)
 LONG = Say((Message("user", "Tell me"),), Controls(3), max_new_tokens=2000)
@@ -420,6 +421,12 @@ def test_the_log_is_private_and_rotated(tmp_path: Path) -> None:
     assert path.with_name("worker.log.1").stat().st_size == LOG_BYTES
     assert path.stat().st_size < 1000
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's alone")
+def test_where_memory_runs_out_the_worker_goes_first(shared: Screen) -> None:
+    ours, its = (Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in ("self", shared.pid))
+    assert int(its) == FIRST_TO_GO > int(ours)
 
 
 def test_a_log_that_grows_while_the_worker_runs_is_cut(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
