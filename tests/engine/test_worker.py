@@ -424,8 +424,12 @@ def test_the_log_is_private_and_rotated(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux's alone")
-def test_where_memory_runs_out_the_worker_goes_first(shared: Screen) -> None:
-    ours, its = (Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in ("self", shared.pid))
+def test_where_memory_runs_out_the_worker_goes_first(log: Path) -> None:
+    screen = Screen(log)
+    screen.worker.start()
+    screen.until(Ready)
+    ours, its = (Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in ("self", screen.pid))
+    screen.worker.close()
     assert int(its) == FIRST_TO_GO > int(ours)
 
 

@@ -16,6 +16,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
 )
 settings.register_profile(
-    "long", settings.get_profile("bounded"), derandomize=False, max_examples=4000, print_blob=True
+    "long", settings.get_profile("bounded"), derandomize=False, max_examples=1000, print_blob=True
 )
 settings.load_profile(os.environ.get("EAGLE3CHAT_FUZZ", "bounded"))
