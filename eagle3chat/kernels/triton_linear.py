@@ -54,6 +54,8 @@ def _product(
     rows,
     outputs,
     columns,
+    words_in_row,
+    groups_in_row,
     BITS: tl.constexpr,
     GROUP: tl.constexpr,
     HAS_ADDED: tl.constexpr,
@@ -82,12 +84,15 @@ def _product(
         rows_in = tl.load(
             x + m[:, None] * columns + start + k[None, :], mask=(m < rows)[:, None] & inside[None, :], other=0.0
         )
-        at = n[None, :] * (columns // EACH) + start // EACH + word[:, None]
-        packed = tl.load(words + at, mask=real[None, :] & (start + word * EACH < columns)[:, None], other=0)
+        # Counted in words, with the row as an argument: so the compiler sees that four words can be one load.
+        along = start // EACH + word
+        at = n[None, :] * words_in_row + along[:, None]
+        packed = tl.load(words + at, mask=real[None, :] & (along < words_in_row)[:, None], other=0)
         codes = (packed[:, None, :] >> shift[None, :, None]) & ((1 << BITS) - 1)
         codes = tl.reshape(codes, (BLOCK_K // GROUP, GROUP, BLOCK_N)).to(tl.float32)
-        at = n[None, :] * (columns // GROUP) + start // GROUP + group[:, None]
-        known = real[None, :] & (start + group * GROUP < columns)[:, None]
+        along = start // GROUP + group
+        at = n[None, :] * groups_in_row + along[:, None]
+        known = real[None, :] & (along < groups_in_row)[:, None]
         scale = tl.load(scales + at, mask=known, other=0.0).to(tl.float32)
         bias = tl.load(biases + at, mask=known, other=0.0).to(tl.float32)
         weight = codes * scale[:, None, :] + bias[:, None, :]
@@ -167,6 +172,8 @@ class TritonLinear:
             rows,
             self.rows,
             self.columns,
+            self.words.shape[1],
+            self.scales.shape[1],
             BITS=self.bits,
             GROUP=self.group,
             HAS_ADDED=self.bias is not None and splits == 1,
