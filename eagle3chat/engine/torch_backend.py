@@ -70,7 +70,7 @@ class TorchBackend:
         self._threads = torch.get_num_threads()
         start_kernels(self._threads)
         self._device = pick_device(device)
-        if self._device.type == "cuda":
+        if self._device.index is not None:
             torch.cuda.set_device(self._device)  # triton starts its kernels on the current one
         self._dtype = pick_dtype(dtype, manifest, self._device)
         # torch's threads spin for milliseconds after an operation that used them, on the cores that the kernels'

@@ -40,7 +40,9 @@ def failures(device: str) -> int:
                     got, wanted = linear(x[:m]), twin(linear, x[:m])
                     error = ((got.double() - wanted).abs().max() / wanted.abs().max().clamp_min(1.0)).item()
                     alone = m > 16 or torch.equal(got[-1:], linear(x[m - 1 : m]))
-                    near = 1e-4 if linear.wide and m <= 16 else loose  # more rows go through a dense weight
+                    # More rows go through a dense weight. A device multiplies and adds in one step, so a weight in a
+                    # million rounds to the other neighbour.
+                    near = (1e-4 if device == "cpu" else 2e-3) if linear.wide and m <= 16 else loose
                     good = error < near and alone and got.shape == (m, rows) and got.dtype == kind
                     print(
                         f"{rows}x{columns} g{group} {bits} bits {dtype} M={m}: {error:.1e}{'' if good else ' FAILED'}"
