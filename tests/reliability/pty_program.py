@@ -4,14 +4,18 @@ the screen at work on a part of it that is gone when it is left."""
 
 from __future__ import annotations
 
-import asyncio
-import sys
+import signal
 
-from textual.widget import MountError
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl+C while this file reads the screen's modules is not the program's
 
-from eagle3chat import chat_command
-from eagle3chat.cli import main
-from eagle3chat.ui.app import ChatApp
+import asyncio  # noqa: E402
+import sys  # noqa: E402
+
+from textual.widget import MountError  # noqa: E402
+
+from eagle3chat import chat_command  # noqa: E402
+from eagle3chat.__main__ import main  # noqa: E402
+from eagle3chat.ui.app import ChatApp  # noqa: E402
 
 SECONDS = 0.2  # a round: a reply takes some seconds
 
@@ -49,4 +53,6 @@ if __name__ == "__main__":
         return dataclasses.replace(wishes, options=dataclasses.replace(wishes.options, script_seconds=SECONDS))
 
     chat_command.read_wishes = slow
-    sys.exit(main(["--backend", "scripted", *argv]))
+    sys.argv = ["eagle3chat", "--backend", "scripted", *argv]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(main())
