@@ -24,14 +24,15 @@ async def test_the_first_reply_reads_no_style_sheet(monkeypatch):
 async def test_a_tail_that_grows_draws_its_new_rows(monkeypatch):
     async with running((80, 40)) as driver:
         await driver.say("go")
-        *first, last = rounds_of(tokens_of("\n".join(f"some line of text {n}" for n in range(25))))
-        await driver.emit(*first)
+        words = tokens_of("\n".join(f"some line of text {n}" for n in range(25)))
+        rounds = rounds_of([*words, "\nand", "\nfour", "\nmore", "\nrows"], chain=0)
+        await driver.emit(*rounds[:-4])
         drawn = []
         draw = MarkedText._drawn
         monkeypatch.setattr(MarkedText, "_drawn", lambda self, *place: (drawn.append(place), draw(self, *place))[1])
-        await driver.emit(last)
+        await driver.emit(*rounds[-4:])
         await driver.pilot.pause()
-        assert 0 < len(drawn) <= 3
+        assert len(drawn) == 5  # one that grew, four that are new
 
 
 async def test_a_finished_block_is_parsed_once(monkeypatch):
