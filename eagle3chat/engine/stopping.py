@@ -19,7 +19,7 @@ LONGEST, LONGEST_SAMPLED = 6, 3  # more was not worth it where rows cost anythin
 YOUNG = 12.0  # rounds with a draft until the longest chain: it may be sure and wrong
 PLAIN = -1  # the length, for costs, of a round without a draft; 0 is one whose only proposal was not worth it
 OPENING = (1, 4)  # rounds of a pair's life without a draft: its cost must be known
-REVIEW = 4  # rounds between two looks at all that was measured
+REVIEW = 8  # rounds between two looks at all that was measured
 LOOK = 128  # rounds between two that look at the cost of plain decoding
 SLOW, SLOW_WEIGHT = 0.99, 20.0  # memory of the pace, and rounds that the first guess counts for
 FAST, FAST_WEIGHT = 0.97, 10.0  # memory of what decides on a rest, and rounds that the pace counts for at a reply
@@ -36,7 +36,7 @@ class Stopping:
     """
 
     def __init__(self, longest: int) -> None:
-        self._longest = longest
+        self._longest = min(longest, LONGEST)
         self._costs = Costs()
         self._confidence = {sampled: Confidence(sampled=sampled) for sampled in (False, True)}
         self._sampled = False
