@@ -152,6 +152,9 @@ def test_what_names_no_file_stays_and_what_is_no_text_is_refused(tmp_path, monke
     (tmp_path / "big").write_bytes(b"x" * ((1 << 20) + 1))
     with pytest.raises(SettingError, match="too large"):
         attached("@big")
+    os.mkfifo("pipe")
+    odd = "@pipe @. @/dev/zero @/proc"
+    assert attached(odd) == odd, "nothing is waited for or read without end"
     assert paths("a") == ["a.bin"]
     assert paths("none/") == []
     assert choice("no path") is None
