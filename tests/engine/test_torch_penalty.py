@@ -166,7 +166,7 @@ def test_drafted_tokens_leave_no_trace_until_they_are_committed(backend: TorchBa
     first = backend.verify(backend.draft(5, sampling), sampling)
     for _ in range(2):
         again = backend.verify(backend.draft(0, sampling), sampling)
-        assert (again.chosen[0], again.chosen_p[0]) == (first.chosen[0], pytest.approx(first.chosen_p[0], abs=1e-6))
+        assert (again.chosen[0], again.chosen_p[0]) == (first.chosen[0], pytest.approx(first.chosen_p[0], abs=1e-5))
 
 
 def test_a_round_with_penalties_reads_the_device_once(backend: TorchBackend, monkeypatch: pytest.MonkeyPatch) -> None:
