@@ -34,6 +34,7 @@ class Session:
     def __init__(self, pair: Pair, length: Length | None = None) -> None:
         self._pair = pair
         self._length = length or open_length(pair.backend)
+        self._found: tuple[Controls, Controls] | None = None  # as asked, and with the chain that was found last
         self._plan = Plan(0, "")  # of the round at hand; without a reason: the chain was set
         self._committed: list[int] = []  # ids that the caches stand for, the anchor last
         self._cancelled = False
@@ -113,7 +114,9 @@ class Session:
             self._plan = Plan(self._controls.chain, "")
             return self._controls
         self._plan = self._length.plan(sampled=self._controls.sampling.temperature > 0.0)
-        return dataclasses.replace(self._controls, chain=self._plan.chain)
+        if self._found is None or self._found[0] is not self._controls or self._found[1].chain != self._plan.chain:
+            self._found = self._controls, dataclasses.replace(self._controls, chain=self._plan.chain)
+        return self._found[1]
 
     def _worth(self) -> Worth | None:
         return self._plan.worth

@@ -48,7 +48,10 @@ class Stopping:
         self._late_tokens = self._late_spent = 0.0
         self._rest, self._resting = REST, 0
         self._why = "measuring"
+        self._seen: list[tuple[int, float, bool, Sequence[float], int]] = []  # since the last review
+        self._warm = False
         self._needed: list[float] = []
+        self._spends: list[float] = []
         self._review()
         self.begin()
 
@@ -88,24 +91,11 @@ class Stopping:
 
         return worth
 
-    def _review(self) -> None:
-        """What a token's chance must be at each place, and the reason; between rounds there is no time for it."""
-        unit = self._costs.of(PLAIN) if self._costs.known(PLAIN) else self._costs.of(0)
-        pace = max(self.gain, 1.0) / unit
-        self._needed = [pace * self._costs.more(place, unit) for place in range(self._longest)]
-        if self._drafting >= 1.0:
-            drafted = self._drafted / self._drafting
-            self._why = f"as far as the draft is sure, {drafted:.1f} on average; {self.gain:.2f} x plain"
-
     def saw(self, p: Sequence[float], accepted: int, judged: int, seconds: float) -> None:
         """See Length."""
         self._rounds += 1
         length = len(p) if self._planned else PLAIN
-        if self._rounds > 1:  # the first one pays for what is touched for the first time
-            self._costs.saw(length, seconds)
-        confidence = self._confidence[self._sampled]
-        for place in range(judged):
-            confidence.saw(place, p[place], place < accepted)
+        self._seen.append((length, seconds, self._sampled, p[:judged], accepted))
         if self._planned:
             self._count(len(p), accepted, length)
         elif self._resting:
@@ -113,9 +103,31 @@ class Stopping:
         if self._rounds % REVIEW == 0 or self._rounds < REVIEW:
             self._review()
 
+    def _review(self) -> None:
+        """Learn from the rounds since the last time; a round lasts milliseconds, so not after each.
+
+        Found is what a token's chance must be at each place, what a round costs in plain ones, and the reason.
+        """
+        costs = self._costs
+        for length, seconds, sampled, p, accepted in self._seen:
+            if self._warm:  # the first round pays for what is touched for the first time
+                costs.saw(length, seconds)
+            self._warm = True
+            confidence = self._confidence[sampled]
+            for place, share in enumerate(p):
+                confidence.saw(place, share, place < accepted)
+        self._seen.clear()
+        unit = costs.of(PLAIN) if costs.known(PLAIN) else costs.of(0)
+        pace = max(self.gain, 1.0) / unit
+        self._needed = [pace * costs.more(place, unit) for place in range(self._longest)]
+        self._spends = [costs.of(length) / unit for length in range(self._longest + 1)]
+        if self._drafting >= 1.0:
+            drafted = self._drafted / self._drafting
+            self._why = f"as far as the draft is sure, {drafted:.1f} on average; {self.gain:.2f} x plain"
+
     def _count(self, drafted: int, accepted: int, length: int) -> None:
         """A round with a draft: what it brought, and whether the draft goes on."""
-        spent = self._costs.of(length) / self._costs.of(PLAIN) if self._costs.known(PLAIN) else 1.0
+        spent = self._spends[length]
         self._tokens = SLOW * self._tokens + accepted + 1
         self._spent = SLOW * self._spent + spent
         self._drafted = SLOW * self._drafted + drafted

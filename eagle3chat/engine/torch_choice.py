@@ -138,15 +138,25 @@ def judge_plainly(
 
 def verdict_of(lines: list[list[float]], draft_seconds: float, verify_seconds: float) -> Verdict:
     """A round's table on the host, a row of `judge` with the drafted id and its probability behind it each."""
-    rows = [read(line) for line in lines]
+    drafted, draft_p, target_p, chosen, chosen_p, runners_up, margins = [], [], [], [], [], [], []
+    for line in lines:  # one by one: a round lasts milliseconds
+        chosen.append(int(line[CHOSEN]))
+        chosen_p.append(line[CHOSEN_P])
+        margins.append(math.inf if line[MARGIN] != line[MARGIN] else line[MARGIN])
+        target_p.append(line[TARGET_P])
+        pairs = zip(line[IDS:PS], line[PS:COLUMNS], strict=True)
+        runners_up.append(tuple([(int(i), p) for i, p in pairs if p > 0.0]))
+        drafted.append(int(line[COLUMNS]))
+        draft_p.append(line[COLUMNS + 1])
+    chain = len(lines) - 1
     return Verdict(
-        drafted=tuple(int(line[-2]) for line in lines[:-1]),
-        draft_p=tuple(line[-1] for line in lines[:-1]),
-        target_p=tuple(row.target_p for row in rows[:-1]),
-        chosen=tuple(row.chosen for row in rows),
-        chosen_p=tuple(row.chosen_p for row in rows),
-        runners_up=tuple(row.runners_up for row in rows),
-        margin=tuple(row.margin for row in rows),
+        drafted=tuple(drafted[:chain]),
+        draft_p=tuple(draft_p[:chain]),
+        target_p=tuple(target_p[:chain]),
+        chosen=tuple(chosen),
+        chosen_p=tuple(chosen_p),
+        runners_up=tuple(runners_up),
+        margin=tuple(margins),
         draft_seconds=draft_seconds,
         verify_seconds=verify_seconds,
     )
