@@ -36,11 +36,21 @@ class Pair:
     template: Template
     stops: Stops
     bos_id: int  # -1: none
+    vocab_size: int  # V
     info: Info
 
     def prompt_ids(self, say: Say) -> list[int]:
-        """The token ids of a request's prompt; BOS once. Whoever writes a raw prompt writes its control tokens too."""
-        return _prompt_ids(say, self.codec, self.template, self.bos_id)
+        """The token ids of a request's prompt; BOS once. Whoever writes a raw prompt writes its control tokens too.
+
+        Raises:
+            PromptError: An id is none of the target's: of a reply that another model wrote, or that somebody changed.
+        """
+        ids = _prompt_ids(say, self.codec, self.template, self.bos_id)
+        strange = next((id for id in ids if not 0 <= id < self.vocab_size), None)
+        if strange is not None:
+            what = f"Token {strange} of the conversation is outside the vocabulary of {self.vocab_size}."
+            raise PromptError(what, "Start a new conversation, or open the model that wrote this one.")
+        return ids
 
     def close(self) -> None:
         """Free the backend's memory."""
@@ -55,6 +65,12 @@ def _prompt_ids(say: Say, codec: Codec, template: Template, bos_id: int) -> list
         return codec.encode(template.render(say.messages), bos_id)
     begun = Piece("content", last.content) if last.token_ids is None else Piece("ids", ids=last.token_ids)
     return codec.encode([*template.render(before), begun], bos_id)
+
+
+def check_bos(bos_id: int, vocab_size: int) -> None:
+    """Raise SettingError for a BOS that is no token."""
+    if not -1 <= bos_id < vocab_size:
+        raise SettingError(f"BOS id {bos_id} is outside the vocabulary.", f"Use 0 to {vocab_size - 1}, or -1: none.")
 
 
 def check_prompt(tokens: int, capacity: int) -> None:
@@ -116,6 +132,7 @@ def _open_bundle_pair(options: PairOptions, report: Progress, first: Say | None)
     stops = choose_stops(options, bundle.manifest.stop_ids, template, codec)
     manifest = bundle.manifest
     bos_id = manifest.bos_id if options.bos_id is None else options.bos_id
+    check_bos(bos_id, manifest.target.vocab_size)
     if first is not None:
         check_prompt(len(_prompt_ids(first, codec, template, bos_id)), options.context or longest)
     opened = _open_backend(options, bundle, report)
@@ -138,7 +155,7 @@ def _open_bundle_pair(options: PairOptions, report: Progress, first: Say | None)
         warnings=opened.warnings,
         pass_bytes=opened.pass_bytes,
     )
-    return Pair(backend, codec, template, stops, bos_id, info)
+    return Pair(backend, codec, template, stops, bos_id, manifest.target.vocab_size, info)
 
 
 def _with_taps(bundle: Bundle, taps: tuple[int, ...]) -> Bundle:

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.processors import ByteLevel as ByteLevelProcessor
 
 from eagle3chat.engine.events import Info
-from eagle3chat.engine.pair import Pair, choose_stops, choose_template, end_of_turn, stop_texts
+from eagle3chat.engine.pair import Pair, check_bos, choose_stops, choose_template, end_of_turn, stop_texts
 from eagle3chat.engine.requests import PairOptions
 from eagle3chat.engine.scripted import ScriptedBackend, blurred, follow_text
 from eagle3chat.engine.text import Codec
@@ -93,7 +93,8 @@ def open_scripted(options: PairOptions) -> Pair:
         memory_bytes=0,
     )
     bos_id = -1 if options.bos_id is None else options.bos_id
-    return Pair(backend, codec, template, stops, bos_id, info)
+    check_bos(bos_id, codec.vocab_size)
+    return Pair(backend, codec, template, stops, bos_id, codec.vocab_size, info)
 
 
 def story_backend(tokenizer: Tokenizer, end: int, options: PairOptions) -> ScriptedBackend:
