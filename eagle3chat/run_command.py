@@ -183,9 +183,8 @@ def read_prompt(args: argparse.Namespace, stdin: TextIO) -> str:
             prompt = stdin.read(MOST_CHARACTERS + 1).removesuffix("\n")
         prompt.encode()
     except OSError as error:
-        raise PromptError(
-            f"The prompt file {file} cannot be read: {error.strerror}.", "Check --prompt-file."
-        ) from error
+        name, fix = ("Standard input", "") if file is None else (f"The prompt file {file}", "Check --prompt-file.")
+        raise PromptError(f"{name} cannot be read: {error.strerror or error}.", fix) from error
     except UnicodeError as error:
         raise PromptError("The prompt is not UTF-8 text.", "Save it as UTF-8.") from error
     if not prompt:

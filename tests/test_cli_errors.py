@@ -78,7 +78,10 @@ def test_a_prompt_file_of_other_bytes(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_the_chat_needs_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "eagle3chat run" in complaint(capsys, "--backend", "scripted")
+    assert main(["--backend", "scripted"]) == 2
+    first, last = capsys.readouterr().err.splitlines()
+    assert "as by eagle3chat run" in first
+    assert last.startswith("eagle3chat: Standard input cannot be read")
 
 
 def test_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
