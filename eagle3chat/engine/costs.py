@@ -4,36 +4,48 @@ from __future__ import annotations
 
 from collections import deque
 
-SAMPLES = 9  # of a length: their median counts
+SAMPLES = 21  # of a length: their median counts
+LATELY = 9  # rounds that tell how fast the machine is just now
 DOUBT = 4  # rounds that the guess of a token's cost counts for
 LEAST = 0.02  # of a round without a draft, that a token costs: less is noise
 GROWTH = 0.1  # of a round's cost with a token of its chain, before it was measured
 
 
 class Costs:
-    """Medians of the last rounds of each length, of two middle ones the lower: slow rounds are the odd ones."""
+    """Medians of the last rounds of each length, of two middle ones the lower: slow rounds are the odd ones.
+
+    Costs are compared that were measured at different times, on a machine whose speed changes by more than what they
+    differ by. So each is kept in units of what rounds cost at its time: the median of seconds / cost of the length,
+    over the rounds before it. Only ratios of costs mean anything.
+    """
 
     def __init__(self) -> None:
         self._samples: dict[int, deque[float]] = {}
         self._medians: dict[int, float] = {}
+        self._lately: deque[float] = deque(maxlen=LATELY)
+        self._unit = 0.0  # seconds, just now
 
     def saw(self, length: int, seconds: float) -> None:
         """A round of that length ran."""
+        if not self._lately:
+            self._unit = seconds
         samples = self._samples.setdefault(length, deque(maxlen=SAMPLES))
-        samples.append(seconds)
+        samples.append(seconds / self._unit)
         self._medians[length] = sorted(samples)[(len(samples) - 1) // 2]
+        self._lately.append(seconds / self._medians[length])
+        self._unit = sorted(self._lately)[(len(self._lately) - 1) // 2]
 
     def known(self, length: int) -> bool:
         """Whether such a round ran."""
         return length in self._medians
 
     def more(self, length: int, unit: float) -> float:
-        """Seconds that one more token costs on top of `length`: what was measured, and a guess for few rounds.
+        """What one more token costs on top of `length`: what was measured, and a guess for few rounds.
 
         A single slow round would otherwise keep a length from ever being tried again.
 
         Args:
-            unit: Seconds of a round without a draft; the guess is a share of it.
+            unit: The cost of a round without a draft; the guess is a share of it.
         """
         both = (self._samples.get(length, ()), self._samples.get(length + 1, ()))
         rounds = min(len(samples) for samples in both)
@@ -41,7 +53,7 @@ class Costs:
         return max((rounds * measured + DOUBT * GROWTH * unit) / (rounds + DOUBT), LEAST * unit)
 
     def of(self, length: int) -> float:
-        """Seconds of a round: the median of its last ones, or a line through the nearest lengths that are known."""
+        """The cost of a round: the median of its last ones, or a line through the nearest lengths that are known."""
         if (own := self._medians.get(length)) is not None:
             return own
         near = sorted(self._medians, key=lambda known: (abs(known - length), known))
