@@ -22,8 +22,8 @@ OPENING = (1, 4)  # rounds of a pair's life without a draft: its cost must be kn
 REVIEW = 8  # rounds between two looks at all that was measured
 LOOK = 128  # rounds between two that look at the cost of plain decoding
 SLOW, SLOW_WEIGHT = 0.99, 20.0  # memory of the pace, and rounds that the first guess counts for
-FAST, FAST_WEIGHT = 0.97, 10.0  # memory of what decides on a rest, and rounds that the pace counts for at a reply
-WOKEN = 8.0  # rounds that a little gain counts for after a rest
+FAST, FAST_WEIGHT = 0.93, 6.0  # memory of what decides on a rest, and rounds that the pace counts for at a reply
+WOKEN = 6.0  # rounds that a little gain counts for after a rest
 GUESS = 1.3  # gain over plain decoding, before it was measured
 REST, LONGEST_REST = 4, 512  # rounds without a draft, the first time in a row and at most
 

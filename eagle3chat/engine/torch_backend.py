@@ -29,7 +29,7 @@ from eagle3chat.engine.torch_target import Precision, Target
 from eagle3chat.engine.torch_weights import Checkpoint
 from eagle3chat.kernels import cpu_linear
 
-PENDING_ROWS = 64  # the draft takes them in without proposing when so many have gathered
+PENDING_ROWS = 256  # the draft takes them in without proposing when so many have gathered
 
 Progress = Callable[[str, float | None], None]
 

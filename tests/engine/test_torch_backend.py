@@ -15,13 +15,14 @@ from reference import Reference, Truth
 from safetensors.numpy import load_file, save_file
 from tiny import tiny_bundle
 
+from eagle3chat.engine import torch_backend
 from eagle3chat.engine.backend import Verdict
 from eagle3chat.engine.bundle import open_bundle
 from eagle3chat.engine.config import Rope
 from eagle3chat.engine.requests import Controls
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.speculate import agreed, speculate
-from eagle3chat.engine.torch_backend import PENDING_ROWS, TorchBackend
+from eagle3chat.engine.torch_backend import TorchBackend
 
 GREEDY = Sampling()
 WARM = Sampling(temperature=0.8, seed=7)
@@ -163,13 +164,14 @@ def test_draft_cache_after_rounds_equals_a_fresh_one(pair: Path, chains: tuple[i
     assert a.draft_p == pytest.approx(b.draft_p, abs=NEAR)
 
 
-def test_draft_cache_survives_many_plain_rounds(pair: Path) -> None:
+def test_draft_cache_survives_many_plain_rounds(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_backend, "PENDING_ROWS", 24)
     backend, tokens = opened(pair), prompt(40)
     reference = Reference(pair)
     prefilled(backend, tokens)
-    for _ in range(PENDING_ROWS + 9):
+    for _ in range(24 + 9):
         play(backend, tokens, 0, WARM)
-        assert len(backend._pending.tokens) <= PENDING_ROWS
+        assert len(backend._pending.tokens) <= 24
     truth = reference.round(tokens, 3, WARM)
     assert_true(play(backend, tokens, 3, WARM)[0], truth)
 

@@ -21,7 +21,7 @@ from eagle3chat.engine.bundle import open_bundle
 from eagle3chat.engine.requests import Controls
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.speculate import speculate
-from eagle3chat.engine.torch_backend import PENDING_ROWS, TorchBackend
+from eagle3chat.engine.torch_backend import TorchBackend
 from eagle3chat.kernels.cpu import SWITCH, library
 
 WAITS = {
@@ -155,10 +155,13 @@ def test_so_it_is_in_other_shapes(options: dict[str, bool], syncs: Syncs, tmp_pa
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
-def test_a_draft_that_catches_up_while_nothing_is_drafted_waits_for_nothing(syncs: Syncs, tmp_path: Path) -> None:
+def test_a_draft_that_catches_up_while_nothing_is_drafted_waits_for_nothing(
+    syncs: Syncs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_backend, "PENDING_ROWS", 24)
     backend = opened(tmp_path)
     with syncs:
-        rounds = decode(backend, 0, Sampling(), PENDING_ROWS + 4)
+        rounds = decode(backend, 0, Sampling(), 28)
     assert backend._head.cache.rows > 5  # it did
     assert syncs.seen == ["tolist"] * rounds
 
