@@ -6,7 +6,8 @@ from collections import deque
 
 SAMPLES = 21  # of a length: their median counts
 LATELY = 9  # rounds that tell how fast the machine is just now
-DOUBT = 4  # rounds that the guess of a token's cost counts for
+DOUBT = 20  # rounds that the mean cost of a token counts for, against what was measured at one length
+FEW = 4  # rounds that the guess of the mean counts for
 LEAST = 0.02  # of a round without a draft, that a token costs: less is noise
 GROWTH = 0.1  # of a round's cost with a token of its chain, before it was measured
 
@@ -40,17 +41,26 @@ class Costs:
         return length in self._medians
 
     def more(self, length: int, unit: float) -> float:
-        """What one more token costs on top of `length`: what was measured, and a guess for few rounds.
+        """What one more token costs on top of `length`: what was measured there, drawn towards the mean of all lengths.
 
         A single slow round would otherwise keep a length from ever being tried again.
 
         Args:
-            unit: The cost of a round without a draft; the guess is a share of it.
+            unit: The cost of a round without a draft; the guess, before there are lengths to compare, is a share of it.
         """
         both = (self._samples.get(length, ()), self._samples.get(length + 1, ()))
         rounds = min(len(samples) for samples in both)
         measured = self.of(length + 1) - self.of(length)
-        return max((rounds * measured + DOUBT * GROWTH * unit) / (rounds + DOUBT), LEAST * unit)
+        return max((rounds * measured + DOUBT * self._slope(unit)) / (rounds + DOUBT), LEAST * unit)
+
+    def _slope(self, unit: float) -> float:
+        """Of a line through all lengths with a draft, by least squares, each weighing as much as it has rounds."""
+        known = [(length, len(self._samples[length]), cost) for length, cost in self._medians.items() if length >= 0]
+        rounds = sum(count for _, count, _ in known)
+        middle = sum(length * count for length, count, _ in known) / max(rounds, 1)
+        spread = sum(count * (length - middle) ** 2 for length, count, _ in known)
+        rise = sum(count * (length - middle) * cost for length, count, cost in known)
+        return (rise + FEW * GROWTH * unit) / (spread + FEW)
 
     def of(self, length: int) -> float:
         """The cost of a round: the median of its last ones, or a line through the nearest lengths that are known."""
