@@ -18,7 +18,6 @@ THEMES = {"dark": "eagle-dark", "light": "eagle-light", "ansi": "ansi-dark"}
 async def test_main_screens(size, snapshot):
     differ = []
     async with running(SIZES[size], theme="dark", flush_seconds=3600.0) as driver:
-
         driver.app.animation_level = "none"  # no cursor that blinks
         driver.app.stage.prompt.area.cursor_blink = False
 
