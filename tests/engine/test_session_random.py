@@ -71,7 +71,9 @@ def pairs(request: pytest.FixtureRequest, path: Path) -> Iterator[tuple[Pair, Pa
             pytest.skip(f"{module} is not installed")
     options = PairOptions(bundle=str(path), backend=request.param, device="cpu", dtype="float32")
     opened = [open_pair(options) for _ in range(2)]
-    alike = [Ids(p.backend, p.codec, p.template, Stops(frozenset({2}), ()), p.bos_id, p.info) for p in opened]
+    alike = [
+        Ids(p.backend, p.codec, p.template, Stops(frozenset({2}), ()), p.bos_id, p.vocab_size, p.info) for p in opened
+    ]
     yield alike[0], alike[1]
     for pair in alike:
         pair.close()
