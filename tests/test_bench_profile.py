@@ -142,7 +142,7 @@ def test_clocks_in_torch_say_what_kinds_of_work_there_are_and_go_again(
 
 
 @pytest.mark.skipif(library() is None, reason="the compiled kernels are not there")
-def test_bound_calls_are_bound_anew_after_the_clocks(tmp_path: Path) -> None:
+def test_tapes_are_recorded_anew_after_the_clocks(tmp_path: Path) -> None:
     path = tiny_bundle(tmp_path, quantized=True)
     pair = open_pair(PairOptions(backend="torch", device="cpu", dtype="int4", bundle=str(path)))
     program = pair.backend._target.program
@@ -151,8 +151,8 @@ def test_bound_calls_are_bound_anew_after_the_clocks(tmp_path: Path) -> None:
     watch = Stopwatch()
     with watched(pair.backend, watch), torch.inference_mode():
         pair.backend._target(torch.tensor([5, 6]))
-        assert watch.seconds["verify.linears"] > 0 and program.steps
-    assert not program.steps
+        assert watch.seconds["verify.linears"] > 0 and program.tapes
+    assert not program.tapes
     counted = dict(watch.seconds)
     with torch.inference_mode():
         pair.backend._target(torch.tensor([5, 6]))

@@ -1,16 +1,14 @@
-"""A chain of proposals as a list of kernel calls on memory of its own, bound beforehand.
+"""A chain of proposals as tapes of kernel calls on memory of its own, recorded beforehand.
 
 What `torch_proposal.propose` does on top of `DraftHead`, for the plain case that its `fits` describes: the numbers are
-the same, but a step is a dozen calls whose arguments are ready. The head's weights are cold in every round, and what
-torch and Python do around the kernels costs as much again. Knows no target and no penalties.
+the same, but a proposal is two calls. The head's weights are cold in every round, and what torch and Python do around
+the kernels costs as much again. Knows no target and no penalties.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -22,25 +20,9 @@ from eagle3chat.engine.torch_layers import FEW_ROWS
 from eagle3chat.engine.torch_linear import CodeTable
 from eagle3chat.kernels import cpu_choice
 from eagle3chat.kernels.cpu_linear import CpuLinear
+from eagle3chat.kernels.cpu_tape import Step, Tape
 
-Call = Callable[[], None]
 FLOAT_BYTES, ID_BYTES = 4, 8
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """The calls of one pass over some rows: up to the attention, the attention at a position, from there to logits."""
-
-    before: tuple[Call, ...]
-    attend: Callable[[int], None]
-    after: tuple[Call, ...]
-
-    def __call__(self, start: int) -> None:
-        for call in self.before:
-            call()
-        self.attend(start)
-        for call in self.after:
-            call()
 
 
 class DraftProgram:
@@ -70,12 +52,12 @@ class DraftProgram:
         self.logits = torch.empty(words)
         self.ids = (ctypes.c_int64 * (longest + 1))()  # the anchor, then the proposals
         self.p = (ctypes.c_float * (longest + 1))()
-        self.all_ids = torch.frombuffer(self.ids, dtype=torch.int64)
-        self.all_p = torch.frombuffer(self.p, dtype=torch.float32)
+        ids, p = torch.frombuffer(self.ids, dtype=torch.int64), torch.frombuffer(self.p, dtype=torch.float32)
+        self.said = [(ids[: chain + 1], p[: chain + 1]) for chain in range(longest + 1)]
         self.ids_at, self.p_at = ctypes.addressof(self.ids), ctypes.addressof(self.p)
         self.logits_at, self.target_ids_at, self.words = self.logits.data_ptr(), head.target_ids.data_ptr(), words
-        self.passes: dict[int, Pass] = {}
-        self.steps = [self._step(step) for step in range(longest)]
+        self.tapes: dict[int, Tape] = {}  # of a chain's first pass, by its rows
+        self.later = [self._later(step) for step in range(longest)]
 
     @staticmethod
     def fits(head: DraftHead) -> bool:
@@ -94,8 +76,8 @@ class DraftProgram:
             and head.embed.kernel is not None
         )
 
-    def _pass(self, ids: int, features: int, rows: int) -> Pass:
-        """Bind a pass over rows whose tokens and features lie at two addresses; its last row is proposed from."""
+    def _pass(self, ids: int, features: int, rows: int) -> list[Step]:
+        """A pass over rows whose tokens and features lie at two addresses; its last row is proposed from."""
         head, width = self.head, self.head.config.hidden_size
         line = self.embedded.element_size() * width
         embedded, pairs, qkv, attended, added, x, normed, gate_up, gated, hidden = (
@@ -113,43 +95,39 @@ class DraftProgram:
                 self.hidden,
             )
         )
-        norms: list[Call] = []
+        norms: list[Step] = []
         for row in range(rows):  # by row: the halves of a pair lie apart
-            norms.append(partial(head.embed_norm.kernel.run, embedded + row * line, pairs + 2 * row * line, 1))
-            norms.append(partial(head.hidden_norm.kernel.run, features + row * line, pairs + (2 * row + 1) * line, 1))
+            norms.append(head.embed_norm.kernel.step(embedded + row * line, pairs + 2 * row * line, 1))
+            norms.append(head.hidden_norm.kernel.step(features + row * line, pairs + (2 * row + 1) * line, 1))
         residual = features
         if head.config.norm_before_residual:
-            norms.append(partial(head.hidden_norm.kernel.run, features, hidden, rows))
+            norms.append(head.hidden_norm.kernel.step(features, hidden, rows))
             residual = hidden
-        final = (rows - 1) * line
-        return Pass(
-            before=(
-                partial(head.embed.kernel.run, ids, rows, embedded),
-                *norms,
-                head.attention.qkv.bind(pairs, qkv, rows),
-            ),
-            attend=partial(head.attention.kernel.run, qkv, attended, rows),
-            after=(
-                head.attention.out.bind(attended, added, rows),
-                partial(head.post_norm.kernel.run_add, residual, added, x, normed, rows),
-                head.mlp.gate_up.bind(normed, gate_up, rows),
-                partial(head.mlp.kernel.run, gate_up, gated, rows),
-                head.mlp.down.bind(gated, added, rows),
-                partial(
-                    head.norm.kernel.run_add, x + final, added + final, self.out.data_ptr(), self.last.data_ptr(), 1
-                ),
-                head.head.bind(self.last.data_ptr(), self.logits.data_ptr(), 1),
-            ),
-        )
+        final, out, last = (rows - 1) * line, self.out.data_ptr(), self.last.data_ptr()
+        return [
+            head.embed.kernel.step(ids, rows, embedded),
+            *norms,
+            head.attention.qkv.step(pairs, qkv, rows),
+            head.attention.kernel.step(qkv, attended, rows),
+            head.attention.out.step(attended, added, rows),
+            head.post_norm.kernel.add_step(residual, added, x, normed, rows),
+            head.mlp.gate_up.step(normed, gate_up, rows),
+            head.mlp.kernel.step(gate_up, gated, rows),
+            head.mlp.down.step(gated, added, rows),
+            head.norm.kernel.add_step(x + final, added + final, out, last, 1),
+            head.head.step(last, self.logits.data_ptr(), 1),
+        ]
 
-    def first_pass(self, rows: int) -> Pass:
-        """The pass over so many confirmed rows."""
-        return self._pass(ctypes.addressof(self.ids_in), self.features.data_ptr(), rows)
+    def first(self, rows: int) -> Tape:
+        """The pass over so many confirmed rows; it reads their taps."""
+        features = self.features.data_ptr()
+        fuse = self.head.fc.step(0, features, rows)
+        return Tape([fuse, *self._pass(ctypes.addressof(self.ids_in), features, rows)])
 
-    def _step(self, step: int) -> Pass:
+    def _later(self, step: int) -> Tape:
         """The pass that follows proposal `step`, from the head's own output."""
         feature = self.last if self.head.config.norm_output else self.out
-        return self._pass(self.ids_at + (step + 1) * ID_BYTES, feature.data_ptr(), 1)
+        return Tape(self._pass(self.ids_at + (step + 1) * ID_BYTES, feature.data_ptr(), 1))
 
     def __call__(
         self,
@@ -162,18 +140,20 @@ class DraftProgram:
     ) -> tuple[Tensor, Tensor]:
         """Take confirmed rows into the cache, counted, and propose; arguments and results as `propose`'s.
 
+        The results are this memory: the next chain overwrites them.
+
         Args:
             taps: [p, A * Ht], p <= FEW_ROWS.
             tokens: [p], the token after each row's position; the last one is the anchor.
         """
         head, rows = self.head, len(tokens)
-        assert 0 < rows <= FEW_ROWS and 0 < chain <= len(self.steps)
+        assert 0 < rows <= FEW_ROWS and 0 < chain <= len(self.later)
         taps = taps.contiguous()
         self.ids_in[:rows] = tokens
-        first = self.passes.get(rows)
+        first = self.tapes.get(rows)
         if first is None:
-            first = self.passes[rows] = self.first_pass(rows)
-        head.fc.bind(taps.data_ptr(), self.features.data_ptr(), rows)()
+            first = self.tapes[rows] = self.first(rows)
+        first.read(taps.data_ptr())
         first(head.cache.rows)
         head.cache.advance(rows)
         self.ids[0] = tokens[-1]
@@ -183,9 +163,9 @@ class DraftProgram:
                 chain = step
                 break
             if step + 1 < chain:
-                self.steps[step](head.cache.rows + step)
+                self.later[step](head.cache.rows + step)
         self.p[chain] = 0.0
-        return self.all_ids[: chain + 1].clone(), self.all_p[: chain + 1].clone()
+        return self.said[chain]
 
     def _pick(self, step: int, sampling: Sampling, noise: Tensor | None) -> None:
         """A proposal from the logits at hand."""

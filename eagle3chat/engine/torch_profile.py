@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from eagle3chat.engine import torch_backend
@@ -19,12 +20,13 @@ from eagle3chat.engine.torch_draft_program import DraftProgram
 from eagle3chat.engine.torch_layers import FEW_ROWS, GatedMlp, Norm
 from eagle3chat.engine.torch_program import Program
 from eagle3chat.engine.torch_target import Target
+from eagle3chat.kernels.cpu_tape import Kind, Tape
 
 PASS, LINEARS, ATTENTION, NORMS, GATE, HEAD = (
     f"verify.{kind}" for kind in ("rest", "linears", "attention", "norms", "gate", "head")
 )
 CONFIRM, PROPOSE = "draft.confirm", "draft.propose"
-PROGRAM = (LINEARS, ATTENTION, LINEARS, NORMS, LINEARS, GATE, LINEARS, NORMS)  # the calls of a layer in Program
+STEPS = {Kind.LINEAR: LINEARS, Kind.ATTEND: ATTENTION, Kind.NORM: NORMS, Kind.ADD_NORM: NORMS, Kind.GATE: GATE}
 
 
 class Watched:
@@ -76,26 +78,32 @@ def _put(owner: Any, name: str, value: Any, undone: ExitStack) -> None:
 
 
 def _watch_program(program: Program, watch: Stopwatch, undone: ExitStack) -> None:
-    """Bound calls, for every number of rows."""
-    undone.callback(program.steps.clear)
+    """Tapes, for every number of rows, step by step: the work of a pass, with a little more around it."""
+    undone.callback(program.tapes.clear)
     for rows in range(1, FEW_ROWS + 1):
-        program.steps[rows] = [
-            tuple(watch.leaf(kind, call) for kind, call in zip(PROGRAM, step, strict=True))
-            for step in program.bound(rows)
-        ]
+        program.tapes[rows] = _watched_tape(program.record(rows), watch)
+
+
+def _watched_tape(tape: Tape, watch: Stopwatch) -> Callable[[int], None]:
+    """Copies count to the rest."""
+    steps = [partial(tape.one, index) for index in range(len(tape.kinds))]
+    calls = [
+        watch.leaf(STEPS[kind], step) if kind in STEPS else step for kind, step in zip(tape.kinds, steps, strict=True)
+    ]
+
+    def play(start: int) -> None:
+        for call in calls:
+            call(start)
+
+    return play
 
 
 def _watch_draft(program: DraftProgram, watch: Stopwatch, undone: ExitStack) -> None:
     """The pass over confirmed rows; what is left of the chain is proposals."""
-    undone.callback(program.passes.clear)
+    undone.callback(program.tapes.clear)
     for rows in range(1, FEW_ROWS + 1):
-        program.passes[rows] = watch.leaf(CONFIRM, program.first_pass(rows))
-    fc = program.head.fc
-
-    def bind(*args: int) -> Callable[[], None]:
-        return watch.leaf(CONFIRM, fc.bind(*args))
-
-    _put(program.head, "fc", Watched(fc, fc, bind=bind), undone)
+        tape = program.first(rows)
+        program.tapes[rows] = Watched(tape, watch.leaf(CONFIRM, tape))
 
 
 def _watch_layers(target: Target, watch: Stopwatch, undone: ExitStack) -> None:

@@ -1,14 +1,12 @@
-"""A pass of few rows through all layers as a list of kernel calls on memory of its own, bound beforehand.
+"""A pass of few rows through all layers as a tape of kernel calls on memory of its own, recorded beforehand.
 
-On a small model what Python and torch do around a kernel costs as much as the kernel: here a layer is eight calls
-whose arguments are ready but for the position. The numbers are those of the layers called one by one. Knows no
-embedding and no head.
+On a small model what Python and torch do around a kernel costs as much as the kernel: here a pass is one call. The
+numbers are those of the layers called one by one. Knows no embedding and no head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -16,9 +14,7 @@ from torch import Tensor
 from eagle3chat.engine.torch_decoder import Layer
 from eagle3chat.engine.torch_layers import FEW_ROWS, Norm
 from eagle3chat.kernels.cpu_linear import CpuLinear
-
-Call = Callable[[], None]
-Step = tuple[Call, Callable[[int], None], Call, Call, Call, Call, Call, Call]
+from eagle3chat.kernels.cpu_tape import Step, Tape, copy
 
 
 class Program:
@@ -38,7 +34,8 @@ class Program:
         widths = (self.width, self.width, attend.width_in, attend.width, self.width, 2 * inner, inner)
         self.memory = [torch.empty(FEW_ROWS, width, dtype=dtype) for width in widths]
         self.x, self.normed = self.memory[:2]
-        self.steps: dict[int, list[Step]] = {}
+        self.tapped = torch.empty(FEW_ROWS, len(self.taps) * self.width, dtype=dtype)
+        self.tapes: dict[int, Tape] = {}
 
     @staticmethod
     def fits(layers: Sequence[Layer]) -> bool:
@@ -51,45 +48,43 @@ class Program:
             for layer in layers
         )
 
-    def bound(self, rows: int) -> list[Step]:
-        """The calls of each layer, for so many rows."""
+    def record(self, rows: int) -> Tape:
+        """The pass of so many rows, from `x` to `normed` and `tapped`."""
+        x, normed = self.memory[0].data_ptr(), self.memory[1].data_ptr()
+        steps = [self.norms[0].kernel.step(x, normed, rows)]
+        for boundary, (layer, norm) in enumerate(zip(self.layers, self.norms[1:], strict=True)):
+            steps += self._tap(boundary, rows) + self._layer(layer, norm, rows)
+        steps += self._tap(len(self.layers), rows)
+        return Tape(steps)
+
+    def _layer(self, layer: Layer, norm: Norm, rows: int) -> list[Step]:
+        """From the normed stream to the next one; `norm` follows the layer."""
         x, normed, qkv, attended, added, gate_up, gated = (part.data_ptr() for part in self.memory)
         return [
-            (
-                layer.attention.qkv.bind(normed, qkv, rows),
-                partial(layer.attention.kernel.run, qkv, attended, rows),
-                layer.attention.out.bind(attended, added, rows),
-                partial(layer.post_norm.kernel.run_add, x, added, x, normed, rows),
-                layer.mlp.gate_up.bind(normed, gate_up, rows),
-                partial(layer.mlp.kernel.run, gate_up, gated, rows),
-                layer.mlp.down.bind(gated, added, rows),
-                partial(norm.kernel.run_add, x, added, x, normed, rows),
-            )
-            for layer, norm in zip(self.layers, self.norms[1:], strict=True)
+            layer.attention.qkv.step(normed, qkv, rows),
+            layer.attention.kernel.step(qkv, attended, rows),
+            layer.attention.out.step(attended, added, rows),
+            layer.post_norm.kernel.add_step(x, added, x, normed, rows),
+            layer.mlp.gate_up.step(normed, gate_up, rows),
+            layer.mlp.kernel.step(gate_up, gated, rows),
+            layer.mlp.down.step(gated, added, rows),
+            norm.kernel.add_step(x, added, x, normed, rows),
         ]
+
+    def _tap(self, boundary: int, rows: int) -> list[Step]:
+        """The stream at a boundary into its columns of `tapped`, where it is a tap."""
+        if boundary not in self.taps:
+            return []
+        line = self.width * self.x.element_size()
+        to = self.tapped.data_ptr() + self.taps.index(boundary) * line
+        return [copy(self.x.data_ptr(), to, rows, line, line, len(self.taps) * line)]
 
     def __call__(self, embedded: Tensor, start: int) -> tuple[Tensor, Tensor | None]:
         """Rows [M, width] at positions start .. -> the normed stream after the last layer, and the taps or None."""
-        rows, width = embedded.shape[0], self.width
-        steps = self.steps.get(rows)
-        if steps is None:
-            steps = self.steps[rows] = self.bound(rows)
-        x = self.x[:rows].copy_(embedded)
-        self.norms[0].kernel.run(x.data_ptr(), self.normed.data_ptr(), rows)
-        taps = x.new_empty(rows, len(self.taps) * width) if self.taps else None
-        ends = [*self.taps, len(steps)]
-        done = 0
-        for place, boundary in enumerate(ends):
-            for qkv, attend, out, add, gate_up, gate, down, add_next in steps[done:boundary]:
-                qkv()
-                attend(start)
-                out()
-                add()
-                gate_up()
-                gate()
-                down()
-                add_next()
-            done = boundary
-            if place < len(self.taps):
-                taps[:, place * width : (place + 1) * width] = x
-        return self.normed[:rows].clone(), taps
+        rows = embedded.shape[0]
+        tape = self.tapes.get(rows)
+        if tape is None:
+            tape = self.tapes[rows] = self.record(rows)
+        self.x[:rows].copy_(embedded)
+        tape(start)
+        return self.normed[:rows].clone(), self.tapped[:rows].clone() if self.taps else None

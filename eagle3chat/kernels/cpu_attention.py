@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from eagle3chat.kernels.cpu import library
+from eagle3chat.kernels.cpu_tape import Kind, Step
 
 DTYPES = (torch.bfloat16, torch.float32)
 DIM_STEP, MAX_DIM = 16, 512  # of a head
@@ -113,3 +114,7 @@ class Attend:
         out = qkv.new_empty(rows, self.width)
         (self.run if rows <= FEW_ROWS else self.run_many)(qkv.data_ptr(), out.data_ptr(), rows, start)
         return out
+
+    def step(self, qkv: int, out: int, rows: int) -> Step:
+        """The same as a step of a tape, for FEW_ROWS rows at most, by address."""
+        return Step(kind=Kind.ATTEND, rows=rows, what=ctypes.addressof(self._layer), x=qkv, out=out)

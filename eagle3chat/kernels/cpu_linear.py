@@ -7,14 +7,13 @@ rule is written in src/linear.h. A row's numbers depend on nothing but the row a
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from eagle3chat.kernels.cpu import Variant, library, variant
+from eagle3chat.kernels.cpu_tape import Kind, Step
 
 BLOCK = 32  # columns that share an activation step; K and groups are multiples of it
 TINY = 2.0**-100
@@ -73,9 +72,9 @@ class CpuLinear:
         self._run(self._handle, x.data_ptr(), y.data_ptr(), rows, self.wide, other)
         return y
 
-    def bind(self, x: int, y: int, rows: int) -> Callable[[], None]:
-        """The product as a call without arguments, of addresses of [rows, K] and [rows, N]. Nothing is checked."""
-        return partial(self._run, self._handle, x, y, rows, self.wide, None)
+    def step(self, x: int, y: int, rows: int) -> Step:
+        """The product as a step of a tape, of addresses of [rows, K] and [rows, N]."""
+        return Step(kind=Kind.LINEAR, rows=rows, what=self._handle, x=x, out=y, a=self.wide)
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):

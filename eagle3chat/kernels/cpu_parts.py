@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from eagle3chat.kernels.cpu import library
+from eagle3chat.kernels.cpu_tape import Kind, Step
 
 DTYPES = (torch.bfloat16, torch.float32)
 
@@ -65,6 +66,15 @@ class RowNorm:
         self.run_add(x.data_ptr(), y.data_ptr(), total.data_ptr(), out.data_ptr(), x.shape[0])
         return total, out
 
+    def step(self, x: int, out: int, rows: int) -> Step:
+        """The norm as a step of a tape, by address."""
+        return Step(kind=Kind.NORM, rows=rows, what=ctypes.addressof(self._norm), x=x, out=out)
+
+    def add_step(self, x: int, y: int, total: int, out: int, rows: int) -> Step:
+        """`add` as a step of a tape; `total` may be `x` or `y`."""
+        at = ctypes.addressof(self._norm)
+        return Step(kind=Kind.ADD_NORM, rows=rows, what=at, x=x, y=y, sum=total, out=out)
+
     def _check(self, x: Tensor) -> None:
         assert x.dtype == self.dtype and x.shape[1] == self.width and x.is_contiguous()
 
@@ -80,7 +90,8 @@ class Gate:
         function.argtypes = [ctypes.c_int] * 3 + [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
         function.restype = None
         # Width, whether GELU, whether bfloat16; then addresses of gate_up and out, and rows. Nothing is checked.
-        self.run = partial(function, width, activation == "gelu_tanh", dtype == torch.bfloat16)
+        self._how = (width, activation == "gelu_tanh", dtype == torch.bfloat16)
+        self.run = partial(function, *self._how)
 
     def __call__(self, gate_up: Tensor) -> Tensor:
         """[M, 2 * width]: gate, up -> [M, width]."""
@@ -88,3 +99,8 @@ class Gate:
         out = gate_up.new_empty(gate_up.shape[0], self.width)
         self.run(gate_up.data_ptr(), out.data_ptr(), gate_up.shape[0])
         return out
+
+    def step(self, gate_up: int, out: int, rows: int) -> Step:
+        """The same as a step of a tape, by address."""
+        width, is_gelu, is_bf16 = self._how
+        return Step(kind=Kind.GATE, rows=rows, x=gate_up, out=out, a=width, b=is_gelu, c=is_bf16)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from eagle3chat.kernels.cpu import library
+from eagle3chat.kernels.cpu_tape import Kind, Step
 
 DTYPES = (torch.bfloat16, torch.float32)
 
@@ -56,3 +57,7 @@ class TableRows:
         out = torch.empty(ids.shape[0], self.width, dtype=self.dtype)
         self.run(ids.contiguous().data_ptr(), ids.shape[0], out.data_ptr())
         return out
+
+    def step(self, ids: int, rows: int, out: int) -> Step:
+        """The same as a step of a tape, by address."""
+        return Step(kind=Kind.ROWS, rows=rows, what=ctypes.addressof(self._table), x=ids, out=out)

@@ -16,8 +16,8 @@ namespace {
 constexpr int kChunk = 128;         // positions
 constexpr int kBatch = 24;          // queries whose scores are held at once
 constexpr std::int64_t kScratch = 2 << 20;  // floats; more rows than fit are done in turns
-constexpr std::int64_t kShared = 400000;    // multiply-adds that are worth a second thread
-constexpr std::int64_t kPart = 100000;      // and those of one part
+constexpr std::int64_t kShared = 50000;     // multiply-adds that are worth a second thread
+constexpr std::int64_t kPart = 25000;       // and those of one part
 
 // Rows of one turn: [first, first + rows) of the call.
 struct Turn {

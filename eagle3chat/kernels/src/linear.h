@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "pool.h"
 #include "variant.h"
 
 #if defined(__GNUC__)
@@ -142,3 +143,6 @@ E3_INLINE Step step_of(std::uint16_t largest) {
 }
 
 }  // namespace e3
+
+// See linear.cpp.
+E3_EXPORT void e3_linear_run(const void* handle, const void* x, void* y, int m, int wide, const void* residual);

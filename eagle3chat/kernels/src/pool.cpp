@@ -23,7 +23,7 @@ namespace e3 {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kSpin = std::chrono::microseconds(60);  // longer than the Python between two kernels of a pass
+constexpr auto kSpin = std::chrono::microseconds(300);  // longer than the Python between two kernels of a pass
 constexpr int kMaxParts = 0xffff;
 
 inline void relax() {
