@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from itertools import islice
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -26,6 +27,7 @@ Record = dict[str, Any]  # one line of the file
 Damaged = (KeyError, TypeError, ValueError, OverflowError, RecursionError, SettingError)
 """What reading a damaged record may raise."""
 
+_JSON = frozenset((int, float, str, bool, NoneType))  # as they are
 T = TypeVar("T")
 
 
@@ -171,7 +173,7 @@ def decode(line: bytes) -> Record:
 
 def pack_rounds(rounds: Sequence[Round]) -> Record:
     """Rounds as columns. A column that holds nothing but its field's default is left out."""
-    columns = {f.name: [plain(getattr(r, f.name)) for r in rounds] for f in fields(Round)}
+    columns = {f.name: list(map(plain, map(attrgetter(f.name), rounds))) for f in fields(Round)}
     defaults = {f.name: f.default for f in fields(Round) if f.default is not MISSING}
     return {k: v for k, v in columns.items() if k not in defaults or any(x != defaults[k] for x in v)}
 
@@ -246,8 +248,10 @@ def _token(value: Any) -> Token:
 
 def plain(value: object) -> Any:
     """A frozen value as JSON: dataclasses become objects, tokens and tuples arrays."""
+    if type(value) in _JSON:
+        return value
     if isinstance(value, Token):
-        return [getattr(value, f.name) for f in fields(value)]
+        return [value.id, value.text, value.draft_p, value.target_p]
     if isinstance(value, tuple):
         return [plain(x) for x in value]
     if is_dataclass(value):

@@ -7,7 +7,8 @@ reply's text. This module knows no tensors, no tokenizer and no screen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Literal
 
 OwnKind = Literal["correction", "bonus", "plain"]
@@ -75,6 +76,10 @@ class Token:
     draft_p: float | None  # the draft's probability; None: the draft did not propose it
     target_p: float | None  # the target's probability, of the distribution it sampled from
 
+    def __reduce__(self) -> tuple[type[Token], tuple[object, ...]]:
+        # A dataclass with slots looks its fields up by name both ways, and there are some seven tokens in a round.
+        return Token, (self.id, self.text, self.draft_p, self.target_p)
+
 
 @dataclass(frozen=True, slots=True)
 class Burst:
@@ -108,6 +113,9 @@ class Round:
     why: str = ""  # the chain's length was found, not set: why this one
     burst: Burst | None = None
 
+    def __reduce__(self) -> tuple[type[Round], tuple[object, ...]]:
+        return Round, _values(self)
+
     @property
     def emitted(self) -> int:
         """Tokens that this round added to the reply, 1..K+1; 0 for a burst whose tokens nobody counted."""
@@ -130,6 +138,9 @@ class Round:
     def unreached(self) -> tuple[Token, ...]:
         """Drafted tokens that were never judged."""
         return self.drafted[self.accepted + (self.own_kind == "correction") :]
+
+
+_values = attrgetter(*(each.name for each in fields(Round)))
 
 
 @dataclass(frozen=True, slots=True)
