@@ -11,4 +11,5 @@ class Column(Vertical):
     """The turns, not wider than one likes to read."""
 
     BLANK = True  # nothing of its own to draw, so nothing to keep for each of its rows
-    virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # it does not scroll: no second layout when it grows
+    # It does not scroll, and the layout that sets it draws it: nothing more to do when it grows.
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0), repaint=False)

@@ -14,6 +14,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import Reactive
+from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -24,11 +25,13 @@ from eagle3chat.ui.figures import plural, under_reply
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.marks import Piece
 from eagle3chat.ui.thinking import reply_parts
+from eagle3chat.ui.widgets.bar import Bar
 from eagle3chat.ui.widgets.column import Column
 from eagle3chat.ui.widgets.marked_text import MarkedText
 from eagle3chat.ui.widgets.past_text import PAST_CHARACTERS, past_text
 from eagle3chat.ui.widgets.reply import Reply
 from eagle3chat.ui.widgets.rows import Rows
+from eagle3chat.ui.widgets.still import Still
 from eagle3chat.ui.widgets.thought import Thought
 from eagle3chat.ui.widgets.under import Under
 
@@ -52,7 +55,8 @@ class Conversation(VerticalScroll, can_focus=False):
     """Turns and notes."""
 
     BLANK = True
-    virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # the layout that sets it has moved the scroll bar already
+    # The layout that sets it has moved the scroll bar already, and draws all of the conversation.
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0), repaint=False)
 
     def __init__(self, glyphs: Glyphs, *first: Widget, exchanges: Callable[[], Sequence[Exchange]] = tuple) -> None:
         super().__init__()
@@ -65,6 +69,22 @@ class Conversation(VerticalScroll, can_focus=False):
 
     def compose(self) -> ComposeResult:
         yield self.column
+
+    @property
+    def vertical_scrollbar(self) -> ScrollBar:
+        if self._vertical_scrollbar is None:
+            self._vertical_scrollbar = Bar(vertical=True, name="vertical", thickness=self.scrollbar_size_vertical)
+            self._vertical_scrollbar.display = False
+            self.app._start_widget(self, self._vertical_scrollbar)
+        return self._vertical_scrollbar
+
+    def _scroll_update(self, virtual_size: Size) -> None:
+        """The layout is about to draw, so nothing here has to be drawn once more behind it."""
+        self._refresh_scrollbars()
+        bar = self.vertical_scrollbar
+        if self.show_vertical_scrollbar and isinstance(bar, Bar):
+            bar.fit(virtual_size.height, self.container_size.height)
+        self.scroll_y = self.validate_scroll_y(self.scroll_y)
 
     @property
     def at_end(self) -> bool:
@@ -222,17 +242,17 @@ class Conversation(VerticalScroll, can_focus=False):
 
     def _label(self, who: str) -> Widget:
         label = Content.assemble((self._glyphs.bar, "$emphasis" if who == "model" else "$quiet"), f" {who}")
-        return Static(label, classes="label", markup=False)
+        return Still(label, classes="label", markup=False)
 
     def _user(self, text: str) -> list[Widget]:
         lines = text[:SAID_CHARACTERS].split("\n")[:SAID_LINES]
         shown = Content(clean("\n".join(lines)))
         if left := len(text) - sum(len(line) + 1 for line in lines) + 1:
             shown += Content.styled(f"\n{self._glyphs.ellipsis} {plural(left, 'character')} more", "$quiet")
-        return [self._label("you"), Static(shown, classes="said", markup=False)]
+        return [self._label("you"), Still(shown, classes="said", markup=False)]
 
     def _note(self, text: str, error: bool = False) -> Widget:
-        return Static(Content(clean(text)), classes="note -error" if error else "note", markup=False)
+        return Still(Content(clean(text)), classes="note -error" if error else "note", markup=False)
 
     def _past_reply(self, exchange: Exchange) -> list[Widget]:
         reply = exchange.reply

@@ -14,6 +14,8 @@ from typing import ClassVar
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.geometry import Region, Size
 from textual.reactive import Reactive
 from textual.selection import Selection
@@ -22,6 +24,8 @@ from textual.widget import Widget
 
 from eagle3chat.ui.marks import Kind, Piece
 from eagle3chat.ui.wrap import row_starts
+
+BLANK_ROW = -1  # a row of padding, or one that a text has not grown into yet
 
 
 @dataclass(slots=True)
@@ -59,8 +63,8 @@ class MarkedText(Widget):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"marked--accepted", "marked--correction", "marked--bonus", "marked--plain"}
     ALLOW_SELECT = True
 
-    # Of a widget that does not scroll it is its size, which the layout has just set: no second layout for it.
-    virtual_size: Reactive[Size] = Reactive(Size(0, 0))
+    # Of a widget that does not scroll it is its size, which the layout has just set: it draws all of it.
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0), repaint=False)
 
     def __init__(self, pieces: Iterable[Piece] = (), *, step: int = 1, classes: str | None = None) -> None:
         super().__init__(classes=classes)
@@ -70,6 +74,7 @@ class MarkedText(Widget):
         self._width = 0
         self._styles_of_kinds: dict[str, Style] = {}
         self._strips: dict[int, Strip] = {}  # of rows, as they were drawn: a text that grows is drawn whole
+        self._look: tuple[Color, tuple[LineFilter, ...]] | None = None  # background and filters of these
         self.append(pieces)
 
     @property
@@ -158,24 +163,52 @@ class MarkedText(Widget):
             self._styles_of_kinds[kind] = style
         return style
 
-    def render_line(self, y: int) -> Strip:
-        if y >= len(self._places):
-            return Strip.blank(self.size.width, self._style("plain"))
-        strip = self._strips.get(y)
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Rows with the padding around them. The toolkit would dress each row, known or not, in every frame."""
+        look = (self.background_colors[1], tuple(self.get_line_filters()))
+        if look != self._look:
+            self._look = look
+            self._strips.clear()
+        top, known, count = self.gutter.top, self._strips, len(self._places)
+        rows = [y - top if 0 <= y - top < count else BLANK_ROW for y in crop.line_range]
+        for y in rows:
+            if y not in known:
+                known[y] = self._dressed(self._drawn(*self._places[y]) if y != BLANK_ROW else None, *look)
+        if crop.column_span == (0, self.outer_size.width):
+            return [known[y] for y in rows]
+        return [known[y].crop(crop.x, crop.right) for y in rows]
+
+    def _dressed(self, strip: Strip | None, background: Color, filters: Iterable[LineFilter]) -> Strip:
+        """A row from edge to edge; None: a blank one."""
+        around = Style(bgcolor=background.rich_color)
+        gutter, width = self.gutter, self.outer_size.width
         if strip is None:
-            strip = self._strips[y] = self._drawn(*self._places[y])
+            strip = Strip.blank(width, around)
+        else:
+            sides = (Segment(" " * gutter.left, around), *strip, Segment(" " * gutter.right, around))
+            strip = Strip([segment for segment in sides if segment.text], width)
+        for each in filters:
+            strip = strip.apply_filter(each, background)
         return strip
 
-    def _drawn(self, number: int, row: int) -> Strip:
-        """A row, each stretch with its offset in the text for who selects. (To make a strip of a strip costs more.)"""
+    def render_line(self, y: int) -> Strip:
+        """A row by itself, each stretch with its offset in the text for who selects."""
+        if y >= len(self._places):
+            return Strip.blank(self.size.width, self._style("plain"))
+        return self._drawn(*self._places[y], offsets=True)
+
+    def _drawn(self, number: int, row: int, offsets: bool = False) -> Strip:
+        """A row. (To make a strip of a strip costs more.)"""
         line = self._lines[number]
         start = line.rows[row]
         end = line.rows[row + 1] if row + 1 < len(line.rows) else len(line.text)
         segments: list[Segment] = []
         at, cells = start, 0
         for piece in line.pieces(start, end):
-            place = Style.from_meta({"offset": (at, number)})
-            segments.append(Segment(piece.text, self._style(piece.kind) + place))
+            style = self._style(piece.kind)
+            if offsets:
+                style += Style.from_meta({"offset": (at, number)})
+            segments.append(Segment(piece.text, style))
             at, cells = at + len(piece.text), cells + cell_len(piece.text)
         width = self.size.width
         if cells < width:

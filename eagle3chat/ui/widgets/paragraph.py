@@ -5,13 +5,14 @@ from __future__ import annotations
 from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import Reactive
-from textual.widgets import Static
+
+from eagle3chat.ui.widgets.still import Still
 
 
-class Paragraph(Static):
+class Paragraph(Still):
     """A paragraph or a heading."""
 
-    virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # it does not scroll: no second layout for it
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0), repaint=False)  # it does not scroll: no second layout for it
 
     def __init__(self, content: Content) -> None:
         super().__init__(content, markup=False)

@@ -17,8 +17,8 @@ from textual.reactive import Reactive
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
-from textual.widget import Widget
 
+from eagle3chat.ui.widgets.kept import Kept
 from eagle3chat.ui.wrap import row_starts
 
 NARROWEST = 8  # cells that a row has at least; deeper leads are cut off
@@ -33,7 +33,7 @@ class HungLine:
     rows: list[int] = field(default_factory=list)  # offsets in `text` where its rows begin
 
 
-class Rows(Widget):
+class Rows(Kept):
     """Lines of text. Give it clean text: it is drawn as it is.
 
     Args:
@@ -44,7 +44,7 @@ class Rows(Widget):
     LEAD_IS_TEXT = True  # to be selected and copied
     ALLOW_SELECT = True
 
-    virtual_size: Reactive[Size] = Reactive(Size(0, 0))  # it does not scroll: no second layout for it
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0), repaint=False)  # it does not scroll: no second layout for it
 
     def __init__(self, lines: Sequence[HungLine]) -> None:
         super().__init__()

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from textual.content import Content
 from textual.geometry import Size
-from textual.widget import Widget
+
+from eagle3chat.ui.widgets.kept import Kept
 
 
-class Under(Widget):
+class Under(Kept):
     """Parts with a separator between them."""
 
     def __init__(self, parts: Sequence[str], separator: str) -> None:
