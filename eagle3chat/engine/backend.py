@@ -14,12 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol, TypeVar
 
 from eagle3chat.engine.sampling import Sampling
 
-Worth = Callable[[float], bool]
-"""Asked with the draft's probability of each proposal in turn. False: it is not verified, and nothing after it."""
+
+class Fate(Enum):
+    """What becomes of a proposal, and of its chain."""
+
+    DROPPED = "it is not verified, and ends the chain"
+    LAST = "it is verified, and ends the chain"
+    MORE = "it is verified, and the next one is asked for"
+
+
+Worth = Callable[[float], Fate]
+"""Asked with the draft's probability of each proposal in turn."""
 
 
 class Draft(Protocol):
@@ -92,7 +102,7 @@ class Backend(Protocol[D]):
         """Launch K <= chain proposals for positions n .. n+K-1. Does not wait.
 
         Args:
-            worth: Ends the chain before the first proposal that it refuses; not asked unless `early`.
+            worth: Ends the chain where it says so; not asked unless `early`.
         """
 
     def verify(self, draft: D, sampling: Sampling) -> Verdict:

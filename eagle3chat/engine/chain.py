@@ -10,10 +10,8 @@ asked again ever more rarely. The text does not depend on any of it. Knows no te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from eagle3chat.engine.costs import Costs
-from eagle3chat.engine.plan import Plan
+from eagle3chat.engine.plan import Plan, Seen
 
 MEMORY = 0.98  # weight of what was known of a place when a new judgement comes
 DOUBT = 4.0  # judgements that the guess counts for
@@ -105,11 +103,11 @@ class Chain:
             return "drafting costs more than it brings"
         return f"{self.expected(self._best):.2f} tokens a round, {gain:.2f} x plain"
 
-    def saw(self, p: Sequence[float], accepted: int, judged: int, seconds: float) -> None:
+    def saw(self, seen: Seen) -> None:
         """See Length."""
-        drafted = len(p)
-        self._costs.saw(drafted, seconds)
-        for place in range(judged):
+        drafted, accepted = len(seen.p), seen.accepted
+        self._costs.saw(drafted, seen.seconds)
+        for place in range(seen.judged):
             self._kept[place] = MEMORY * self._kept[place] + (place < accepted)
             self._judged[place] = MEMORY * self._judged[place] + 1.0
         if self._opening:

@@ -6,9 +6,11 @@ from collections import deque
 
 SAMPLES = 21  # of a length: their median counts
 LATELY = 9  # rounds that tell how fast the machine is just now
+PATIENCE = 24  # rounds of other lengths, for each sample of one, after which it counts as not known
 DOUBT = 20  # rounds that the mean cost of a token counts for, against what was measured at one length
 FEW = 4  # rounds that the guess of the mean counts for
 LEAST = 0.02  # of a round without a draft, that a token costs: less is noise
+SHORTEST = 1e-9  # seconds: a clock may be coarse
 GROWTH = 0.1  # of a round's cost with a token of its chain, before it was measured
 
 
@@ -25,9 +27,12 @@ class Costs:
         self._medians: dict[int, float] = {}
         self._lately: deque[float] = deque(maxlen=LATELY)
         self._unit = 0.0  # seconds, just now
+        self._rounds = 0
+        self._last: dict[int, int] = {}  # round in which a length was seen
 
     def saw(self, length: int, seconds: float) -> None:
         """A round of that length ran."""
+        seconds = max(seconds, SHORTEST)
         if not self._lately:
             self._unit = seconds
         samples = self._samples.setdefault(length, deque(maxlen=SAMPLES))
@@ -35,15 +40,27 @@ class Costs:
         self._medians[length] = sorted(samples)[(len(samples) - 1) // 2]
         self._lately.append(seconds / self._medians[length])
         self._unit = sorted(self._lately)[(len(self._lately) - 1) // 2]
+        self._rounds += 1
+        self._last[length] = self._rounds
+        self._forget()
 
-    def known(self, length: int) -> bool:
-        """Whether such a round ran."""
-        return length in self._medians
+    def _forget(self) -> None:
+        """Lengths that nobody chose for long: a few slow rounds may be the reason, and would stay one for good."""
+        for length, samples in tuple(self._samples.items()):
+            if self._rounds - self._last[length] > PATIENCE * len(samples):
+                del self._samples[length], self._medians[length], self._last[length]
+
+    @property
+    def known(self) -> bool:
+        """Whether any round ran."""
+        return bool(self._medians)
+
+    def now(self, length: int) -> float:
+        """Seconds of such a round, just now."""
+        return self.of(length) * self._unit
 
     def more(self, length: int, unit: float) -> float:
         """What one more token costs on top of `length`: what was measured there, drawn towards the mean of all lengths.
-
-        A single slow round would otherwise keep a length from ever being tried again.
 
         Args:
             unit: The cost of a round without a draft; the guess, before there are lengths to compare, is a share of it.
@@ -54,8 +71,8 @@ class Costs:
         return max((rounds * measured + DOUBT * self._slope(unit)) / (rounds + DOUBT), LEAST * unit)
 
     def _slope(self, unit: float) -> float:
-        """Of a line through all lengths with a draft, by least squares, each weighing as much as it has rounds."""
-        known = [(length, len(self._samples[length]), cost) for length, cost in self._medians.items() if length >= 0]
+        """Of a line through all lengths, by least squares, each weighing as much as it has rounds."""
+        known = [(length, len(self._samples[length]), cost) for length, cost in self._medians.items()]
         rounds = sum(count for _, count, _ in known)
         middle = sum(length * count for length, count, _ in known) / max(rounds, 1)
         spread = sum(count * (length - middle) ** 2 for length, count, _ in known)

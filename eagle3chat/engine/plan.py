@@ -18,6 +18,17 @@ class Plan:
     worth: Worth | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A round that ran as planned."""
+
+    p: Sequence[float]  # the draft's, of the tokens that were verified
+    accepted: int  # of them
+    judged: int  # accepted and rejected ones; the others were not reached
+    seconds: float  # of the whole round
+    drafting: float  # of them, until the draft came back
+
+
 class Length(Protocol):
     """Finds the length of chains. `begin` at a reply, `plan` before a round, `saw` after it."""
 
@@ -27,12 +38,5 @@ class Length(Protocol):
     def plan(self, *, sampled: bool) -> Plan:
         """The next round's; `sampled`: its temperature is above 0."""
 
-    def saw(self, p: Sequence[float], accepted: int, judged: int, seconds: float) -> None:
-        """A round ran as planned.
-
-        Args:
-            p: The draft's probabilities of the tokens that were verified.
-            accepted: Of them.
-            judged: Accepted and rejected ones; the others were not reached.
-            seconds: Of the whole round.
-        """
+    def saw(self, seen: Seen) -> None:
+        """A round ran."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eagle3chat.engine.backend import Verdict, Worth
+from eagle3chat.engine.backend import Fate, Verdict, Worth
 from eagle3chat.engine.sampling import Before, Sampling, filtered, gumbel_row, penalised, softmax
 
 Table = Callable[[Sequence[int]], Sequence[float]]
@@ -143,11 +143,14 @@ class ScriptedBackend:
             logits = self._penalised(self._draft(context), context, sampling, self._draft_ids)
             p = softmax([x / (sampling.temperature or 1.0) for x in logits])
             best = self._propose(p, len(context), sampling)
-            if worth is not None and not worth(p[best]):
+            fate = Fate.MORE if worth is None else worth(p[best])
+            if fate is Fate.DROPPED:
                 break
             drafted.append(self._draft_ids[best])
             probabilities.append(p[best])
             context.append(drafted[-1])
+            if fate is Fate.LAST:
+                break
         del context[start:]
         return ScriptedDraft(tuple(drafted), tuple(probabilities))
 

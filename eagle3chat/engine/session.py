@@ -15,7 +15,7 @@ from eagle3chat.engine.chain import Chain
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Finished, FinishReason, OwnKind, Prefill, Round, Token
 from eagle3chat.engine.pair import Pair, check_prompt
-from eagle3chat.engine.plan import Length, Plan
+from eagle3chat.engine.plan import Length, Plan, Seen
 from eagle3chat.engine.requests import Controls, Say
 from eagle3chat.engine.speculate import Step, agreed, speculate
 from eagle3chat.engine.stopping import Stopping
@@ -165,8 +165,9 @@ def open_length(backend: Backend[D]) -> Length:
 
 def learn(length: Length, step: Step) -> None:
     """Tell what a round cost and kept."""
-    right = agreed(step.verdict)
-    length.saw(step.verdict.draft_p, right, min(len(step.verdict.drafted), right + 1), step.seconds)
+    verdict, right = step.verdict, agreed(step.verdict)
+    judged = min(len(verdict.drafted), right + 1)
+    length.saw(Seen(verdict.draft_p, right, judged, step.seconds, step.drafting))
 
 
 def check_chain(chain: int, pair: Pair) -> None:

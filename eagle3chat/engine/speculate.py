@@ -33,6 +33,7 @@ class Step:
     tokens: tuple[int, ...]  # emitted, 1..K+1
     finish: Finish | None  # set on the last step
     seconds: float
+    drafting: float  # of them, until `draft` came back: on a device that is only the launching
 
 
 def agreed(verdict: Verdict) -> int:
@@ -76,7 +77,9 @@ def speculate(
         started = time.perf_counter()
         # Rows that do not fit in the caches, or could not be emitted, are not drafted.
         chain = min(now.chain, backend.max_chain, backend.capacity - committed, limit - emitted - 1)
-        verdict = backend.verify(backend.draft(chain, now.sampling, worth()), now.sampling)
+        draft = backend.draft(chain, now.sampling, worth())
+        drafting = time.perf_counter() - started
+        verdict = backend.verify(draft, now.sampling)
         accepted = agreed(verdict)
         offered = (*verdict.drafted[:accepted], verdict.chosen[accepted])
         kept, ended = cut(offered)
@@ -91,5 +94,5 @@ def speculate(
             finish = "context"
         seconds = time.perf_counter() - started
         own = kept == len(offered)
-        yield Step(index, position, now, verdict, min(accepted, kept), own, offered[:kept], finish, seconds)
+        yield Step(index, position, now, verdict, min(accepted, kept), own, offered[:kept], finish, seconds, drafting)
         index += 1

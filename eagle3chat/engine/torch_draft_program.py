@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from eagle3chat.engine.backend import Worth
+from eagle3chat.engine.backend import Fate, Worth
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_draft import DraftHead
 from eagle3chat.engine.torch_layers import FEW_ROWS
@@ -159,8 +159,9 @@ class DraftProgram:
         self.ids[0] = tokens[-1]
         for step in range(chain):
             self._pick(step, sampling, noise)
-            if worth is not None and not worth(self.p[step]):
-                chain = step
+            fate = Fate.MORE if worth is None else worth(self.p[step])
+            if fate is not Fate.MORE:
+                chain = step + (fate is Fate.LAST)
                 break
             if step + 1 < chain:
                 self.later[step](head.cache.rows + step)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from eagle3chat.engine.backend import Worth
+from eagle3chat.engine.backend import Fate, Worth
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_device import Mark
 from eagle3chat.engine.torch_draft import DraftHead
@@ -99,13 +99,16 @@ def propose(
         else:
             logits = logits / sampling.temperature
             place = torch.add(heard[step : step + 1], logits, alpha=1.0 / sampling.sharpness).argmax(-1)
-        if worth is not None and not worth(logits.softmax(-1)[0, place].item()):
+        fate = Fate.MORE if worth is None else worth(logits.softmax(-1)[0, place].item())
+        if fate is Fate.DROPPED:
             break
         rows.append(logits)
         places.append(place)
         ids.append(head.target_ids[place])
         if said is not None:
             said.add(place.view(1))
+        if fate is Fate.LAST:
+            break
         if step + 1 < chain:
             out = head(ids[-1], feature, start + step)
     if not rows:

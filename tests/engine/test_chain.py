@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from eagle3chat.engine.chain import Chain
+from eagle3chat.engine.plan import Seen
 
 Cost = Callable[[int], float]
 
@@ -41,7 +42,7 @@ def simulate(
             accepted += 1
         spent = cost(chain) * rng.uniform(0.95, 1.1)
         if told is not None:
-            told.saw((0.5,) * chain, accepted, min(chain, accepted + 1), spent)
+            told.saw(Seen((0.5,) * chain, accepted, min(chain, accepted + 1), spent, 0.0))
         done, seconds = done + accepted + 1, seconds + spent
     return done / seconds
 
@@ -88,7 +89,7 @@ def test_short_limits(longest: int) -> None:
     for _ in range(200):
         plan = chain.plan(sampled=False)
         assert 0 <= plan.chain <= longest and plan.why
-        chain.saw((0.5,) * plan.chain, plan.chain, plan.chain, cheap(plan.chain))
+        chain.saw(Seen((0.5,) * plan.chain, plan.chain, plan.chain, cheap(plan.chain), 0.0))
     assert chain.best == longest
 
 
@@ -105,7 +106,7 @@ def test_it_does_not_waver() -> None:
         while accepted < plan.chain and rng.random() < acceptance[accepted]:
             accepted += 1
         spent = worth[plan.chain] * rng.uniform(0.99, 1.01)
-        chain.saw((0.5,) * plan.chain, accepted, min(plan.chain, accepted + 1), spent)
+        chain.saw(Seen((0.5,) * plan.chain, accepted, min(plan.chain, accepted + 1), spent, 0.0))
         used.append(chain.best)
     assert sum(a != b for a, b in itertools.pairwise(used)) < 60
 

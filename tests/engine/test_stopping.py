@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from eagle3chat.engine.confidence import Confidence
+from eagle3chat.engine.backend import Fate
+from eagle3chat.engine.confidence import GOES_ON, Confidence
 from eagle3chat.engine.costs import Costs
+from eagle3chat.engine.plan import Seen
+from eagle3chat.engine.prices import Prices
 from eagle3chat.engine.stopping import LONGEST, LONGEST_SAMPLED, Stopping
 
 STEP = 0.03  # seconds of one proposal, where plain decoding takes 1
@@ -29,6 +32,7 @@ class Machine:
     sure: tuple[float, float] = (0.0, 1.0)
     trust: float = 1.0
     dear: float = 1.0  # times the cost of a row
+    step: float = STEP
     tokens: int = 0
     seconds: float = 0.0
     drafted: int = 0
@@ -43,16 +47,19 @@ class Machine:
         proposals, verified, asked = self.proposals(), 0, 0
         while verified < longest:
             asked += 1
-            if plan is not None and plan.worth is not None and not plan.worth(proposals[verified][0]):
+            fate = Fate.MORE if plan is None or plan.worth is None else plan.worth(proposals[verified][0])
+            verified += fate is not Fate.DROPPED
+            if fate is not Fate.MORE:
                 break
-            verified += 1
         accepted = 0
         while accepted < verified and proposals[accepted][1]:
             accepted += 1
-        spent = 1.0 + (row(verified + 1) - 1.0) * self.dear + (FIRST + STEP * asked if asked else 0.0)
-        spent *= self.rng.uniform(0.95, 1.05) * (3.0 if self.rng.random() < 0.02 else 1.0)
+        noise = self.rng.uniform(0.95, 1.05) * (3.0 if self.rng.random() < 0.02 else 1.0)
+        drafting = (FIRST + self.step * asked if asked else 0.0) * noise
+        spent = (1.0 + (row(verified + 1) - 1.0) * self.dear) * noise + drafting
         if not isinstance(length, int):
-            length.saw([p for p, _ in proposals[:verified]], accepted, min(verified, accepted + 1), spent)
+            p = [p for p, _ in proposals[:verified]]
+            length.saw(Seen(p, accepted, min(verified, accepted + 1), spent, drafting))
         self.tokens, self.seconds, self.drafted = self.tokens + accepted + 1, self.seconds + spent, self.drafted + asked
 
     def pace(self, length: Stopping | int, rounds: int, sampled: bool = False) -> float:
@@ -70,6 +77,7 @@ CASES = {
     "too modest": {"sure": (0.0, 0.6), "trust": 1.6},
     "dear rows": {"dear": 5.0},
     "cheap rows": {"dear": 0.3},
+    "dear proposals": {"step": 0.15},
 }
 
 
@@ -114,7 +122,7 @@ def test_one_slow_round_does_not_close_a_length() -> None:
     length, machine = Stopping(6), Machine(random.Random(4), sure=(0.6, 0.9))
     machine.pace(length, 2)
     length.plan(sampled=False)
-    length.saw([0.7, 0.7], 2, 2, 50.0)
+    length.saw(Seen([0.7, 0.7], 2, 2, 50.0, 10.0))
     assert machine.pace(length, 2000) > 0.96 * Machine(random.Random(4), sure=(0.6, 0.9)).pace(Stopping(6), 2300)
 
 
@@ -143,15 +151,17 @@ def test_confidence_begins_with_what_the_draft_says_and_learns() -> None:
         shares = [confidence.share(0, p / 100) for p in range(100)]
         assert shares == sorted(shares) and shares[-1] > 0.9
         for _ in range(200):
-            confidence.saw(0, 0.3, True)
-            confidence.saw(4, 0.3, False)
+            confidence.saw([0.3], 1)
+            confidence.saw([0.9, 0.9, 0.3], 2)
         assert confidence.share(0, 0.3) > 0.85 and confidence.share(2, 0.3) < 0.1
         assert confidence.share(1, 0.3) == Confidence(sampled=sampled).share(1, 0.3)
+        assert confidence.goes_on(0, 0.9) > 0.9 and confidence.goes_on(1, 0.9) < 0.1
+        assert confidence.goes_on(0, 0.3) == GOES_ON  # nothing came after it
 
 
 def test_costs_are_medians_and_lines() -> None:
     costs = Costs()
-    assert costs.of(3) > costs.of(0) and not costs.known(0)
+    assert costs.of(3) > costs.of(0) and not costs.known
     for seconds in (1.0, 1.0, 9.0):
         costs.saw(0, seconds)
     for seconds in (1.4, 1.4, 1.4):
@@ -178,3 +188,40 @@ def test_costs_hold_on_a_machine_that_slows_down() -> None:
         costs.saw(1, 2.4)
     assert costs.of(3) / costs.of(1) == pytest.approx(1.6 / 1.2, rel=0.02)
     assert costs.of(1) / costs.of(0) == pytest.approx(1.2, rel=0.02)
+
+
+def test_a_dear_proposal_is_asked_for_when_it_may_pay() -> None:
+    """Where the first token says what comes: after an improbable one nothing more is drafted."""
+    length = Stopping(6)
+    rng = random.Random(7)
+    asked: dict[bool, list[int]] = {True: [], False: []}
+    for _ in range(600):
+        plan, sure = length.plan(sampled=False), rng.random() < 0.5
+        p, drafted, verified = 0.9 if sure else 0.35, 0, 0
+        while drafted < plan.chain and plan.worth is not None:
+            drafted += 1
+            fate = plan.worth(p)
+            verified += fate is not Fate.DROPPED
+            if fate is not Fate.MORE:
+                break
+        accepted = 0
+        while accepted < verified and rng.random() < p:
+            accepted += 1
+        drafting = 0.1 + 0.12 * (drafted - 1) if drafted else 0.0
+        length.saw(Seen([p] * verified, accepted, min(verified, accepted + 1), row(verified + 1) + drafting, drafting))
+        if plan.worth is not None:
+            asked[sure].append(drafted)
+    assert sum(asked[True][-50:]) / 50 > 2.5 and sum(asked[False][-50:]) / 50 < 1.2
+
+
+def test_prices_tell_rows_from_proposals() -> None:
+    prices = Prices(3)
+    assert prices.drafts[0] == 0.0 and prices.more_drafts[1] == pytest.approx(0.05)
+    for _ in range(20):
+        for proposals, verified in ((0, 0), (1, 0), (2, 1), (2, 2), (3, 3)):
+            drafting = 0.0 if not proposals else 0.2 + 0.1 * proposals
+            prices.saw(proposals, verified, drafting, 2.0 + 0.2 * verified + drafting)
+    prices.review()
+    assert prices.rows == pytest.approx([1.0, 1.1, 1.2, 1.3], rel=1e-3)
+    assert prices.drafts == pytest.approx([0.0, 0.15, 0.2, 0.25], rel=1e-3)
+    assert prices.more_drafts == pytest.approx([0.15, 0.05, 0.05], rel=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from tiny import tiny_bundle
 
+from eagle3chat.engine.backend import Fate
 from eagle3chat.engine.bundle import open_bundle
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_backend import TorchBackend
@@ -64,34 +66,35 @@ def test_chains(rows: int, sampling: Sampling, backend: TorchBackend) -> None:
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.9, seed=4)], ids=["greedy", "sampled"])
 @torch.inference_mode()
 def test_a_chain_that_is_ended(sampling: Sampling, backend: TorchBackend) -> None:
-    """Both ways ask with the same probabilities, and end before the refused proposal."""
+    """Both ways ask with the same probabilities, and end where they are told to."""
     head, program, chain = backend._head, backend._program, 5
     noise = backend._noise_of(len(PROMPT) + 2, chain + 1, sampling)
 
-    def refuse(at: int) -> tuple[list[float], Callable[[float], bool]]:
+    def end(at: int, fate: Fate) -> tuple[list[float], Callable[[float], Fate]]:
         asked: list[float] = []
 
-        def worth(p: float) -> bool:
+        def worth(p: float) -> Fate:
             asked.append(p)
-            return len(asked) <= at
+            return Fate.MORE if len(asked) <= at else fate
 
         return asked, worth
 
-    for at in range(chain + 1):
+    for at, fate in itertools.product(range(chain + 1), (Fate.DROPPED, Fate.LAST)):
         taps, tokens = rows_of(backend, 2)
         start = head.cache.rows
-        asked, worth = refuse(at)
+        asked, worth = end(at, fate)
         got, got_p = program(taps, tokens, chain, sampling, noise, worth)
         head.cache.keep(start)
         ids = torch.tensor(tokens)
         out = head(ids, head.fuse(taps), start)
         head.cache.advance(2)
-        wanted_asked, worth = refuse(at)
+        wanted_asked, worth = end(at, fate)
         wanted, wanted_p = propose(head, ids, out, chain, sampling, noise, None, worth)
-        assert got.tolist() == wanted.tolist() and len(got) == at + 1
+        verified = min(chain, at + (fate is Fate.LAST))
+        assert got.tolist() == wanted.tolist() and len(got) == verified + 1 and len(asked) == min(chain, at + 1)
         torch.testing.assert_close(got_p, wanted_p, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(torch.tensor(asked), torch.tensor(wanted_asked), rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(torch.tensor(asked[:at]), got_p[:-1])
+        torch.testing.assert_close(torch.tensor(asked[:verified]), got_p[:-1])
         head.cache.keep(start)
 
 
