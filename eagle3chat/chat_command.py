@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import os
 import sys
+from functools import partial
 from typing import Any
 
 from eagle3chat.engine.errors import SettingError
@@ -64,8 +65,11 @@ def chat(args: argparse.Namespace) -> int:
         from eagle3chat.ui.plain_run import run_plain
 
         return run_plain(wishes.options, **given)
+    from eagle3chat.ui.app import FLUSH_SECONDS
     from eagle3chat.ui.run import run_chat
 
+    if server is None:
+        given["worker_factory"] = partial(DecodeWorker, gather=FLUSH_SECONDS / 3)
     settings = wishes.settings
     return run_chat(
         wishes.options,

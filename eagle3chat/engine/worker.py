@@ -11,17 +11,19 @@ from __future__ import annotations
 import os
 import pickle
 import queue
+import select
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
 
 from eagle3chat.engine.errors import WorkerError
-from eagle3chat.engine.events import Event, Failed
+from eagle3chat.engine.events import Event, Failed, Round
 from eagle3chat.engine.requests import Adjust, Cancel, Close, Command, Controls, PairOptions, Say
 from eagle3chat.engine.watchdog import Watchdog
 from eagle3chat.engine.worker_log import WorkerLog
@@ -45,12 +47,20 @@ class DecodeWorker:
             the child dies or is ended because it hangs. It must return soon, and must not wait for a thread that
             is in `restart` or `close`.
         log_path: Where the child's stdout and stderr go; None: worker.log in the user's log directory.
+        gather: Seconds for which what follows a round may wait. Who looks at rounds a few times a second spares both
+            processes the waking, which takes time from the next round.
     """
 
     def __init__(
-        self, options: PairOptions, on_event: Callable[[Event], None], *, log_path: Path | None = None
+        self,
+        options: PairOptions,
+        on_event: Callable[[Event], None],
+        *,
+        log_path: Path | None = None,
+        gather: float = 0.0,
     ) -> None:
         self.log_path = log_path or default_log_path()
+        self._gather = gather
         self._options = options
         self._on_event = on_event
         self._child: _Child | None = None
@@ -119,7 +129,7 @@ class DecodeWorker:
         if self._closed:
             raise WorkerError("The decode worker was closed.")
         if not self.alive:
-            self._child = _Child(self._options, self._on_event, self.log_path)
+            self._child = _Child(self._options, self._on_event, self.log_path, self._gather)
 
     def _send(self, command: Command) -> None:
         child = self._child
@@ -134,8 +144,9 @@ class _Child:
     is busy or stopped does not read.
     """
 
-    def __init__(self, options: PairOptions, on_event: Callable[[Event], None], log_path: Path) -> None:
+    def __init__(self, options: PairOptions, on_event: Callable[[Event], None], log_path: Path, gather: float) -> None:
         self.alive = True
+        self._gather = gather
         self._retired = False
         self._hung = 0.0  # seconds that it was waited for in vain
         self._watchdog = Watchdog.of_environment()
@@ -151,6 +162,8 @@ class _Child:
             raise WorkerError(f"The decode worker cannot be started: {error.strerror}.") from error
         finally:
             theirs.close()
+        self._came = select.poll()
+        self._came.register(self._pipe.fileno(), select.POLLIN)
         self._writer = threading.Thread(target=self._write, name="worker commands", daemon=True)
         self._reader = threading.Thread(target=self._read, name="worker events", daemon=True)
         self._writer.start()
@@ -197,6 +210,8 @@ class _Child:
                     self.alive = self.alive and not told
                     if not self._retired:
                         self._on_event(event)
+                if self._gather and isinstance(events[-1], Round):
+                    time.sleep(self._gather)
         finally:
             code = self._bury()
         if not told and not self._retired:
@@ -208,7 +223,7 @@ class _Child:
         """The next events; None when the child is gone, perhaps in the middle of one, or was ended."""
         try:
             self._log.tend()
-            while not self._pipe.poll(TICK_SECONDS):
+            while not self._came.poll(TICK_SECONDS * 1000):
                 self._log.tend()
                 if self._watchdog.waited(TICK_SECONDS):
                     self._end_hung()

@@ -12,10 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+import eagle3chat.engine.worker as worker_module
 from eagle3chat.engine.errors import WorkerError
 from eagle3chat.engine.events import Event, Failed, Finished, Loading, Prefill, Ready, Round
 from eagle3chat.engine.pair import open_pair
@@ -125,6 +128,29 @@ def test_a_reply_streams_and_is_the_sessions_own(screen: Screen) -> None:
     assert text_of(events) == text_of(expected) != ""
     assert isinstance(events[0], Prefill)
     assert [e.drafted for e in events if isinstance(e, Round)] == [e.drafted for e in expected if isinstance(e, Round)]
+
+
+def test_only_what_follows_rounds_waits(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    say = replace(LONG, max_new_tokens=200)
+    came: list[Event] = []
+    waited: list[tuple[float, type]] = []
+    over = threading.Event()
+
+    def take(event: Event) -> None:
+        came.append(event)
+        if isinstance(event, Finished | Failed):
+            over.set()
+
+    clock = SimpleNamespace(sleep=lambda seconds: waited.append((seconds, type(came[-1]))))
+    monkeypatch.setattr(worker_module, "time", clock)
+    worker = DecodeWorker(OPTIONS, take, log_path=log, gather=0.25)
+    worker.start()
+    worker.say(say)
+    assert over.wait(SECONDS)
+    worker.close()
+    assert text_of(came) == text_of(list(Session(open_pair(PairOptions(backend="scripted"))).reply(say)))
+    assert set(waited) == {(0.25, Round)}
+    assert len(waited) <= sum(isinstance(event, Round) for event in came)
 
 
 def test_controls_change_at_the_next_round(screen: Screen) -> None:
