@@ -32,6 +32,7 @@ def replay(args: argparse.Namespace) -> int:
         clockwork,
         theme=flag(args, "theme") or settings.theme or "auto",
         marks=flag(args, "marks") or settings.marks or "full",
+        keys=dict(settings.keys),
     )
     try:
         app.run()

@@ -12,7 +12,7 @@ from textual.app import App, SuspendNotSupported, SystemCommand
 from textual.screen import Screen
 
 from eagle3chat.engine.errors import Eagle3Error, SettingError
-from eagle3chat.ui.bindings import respelled
+from eagle3chat.key_map import KeyMap
 from eagle3chat.ui.chat import Chat
 from eagle3chat.ui.clipboard import copy
 from eagle3chat.ui.commands import COMMANDS, checked_chain, with_auto
@@ -36,6 +36,7 @@ class Parts(App[int]):
     host: Host
     turns: Turns
     glyphs: Glyphs
+    keymap: KeyMap
 
     def complain(self, error: Eagle3Error) -> None:
         """Tell what was wrong with a key or a command."""
@@ -57,7 +58,7 @@ class ControlActions(Parts):
         try:
             chain = checked_chain(max(0, self.chat.chain + step), self.chat.info)
             if chain == self.chat.chain and not self.chat.controls.auto:
-                raise SettingError("The chain is off already.", "F9 makes it longer.")
+                raise SettingError("The chain is off already.", "<chat.chain.longer> makes it longer.")
         except SettingError as error:
             self.complain(error)
         else:
@@ -69,8 +70,8 @@ class ControlActions(Parts):
         try:
             found = replace(controls, chain=self.chat.chain, auto=False)
             self.host.set_controls(found if controls.auto else with_auto(controls, self.chat.info))
-            told = f"the chain stays at {found.chain}" if controls.auto else "the chain finds its length: F4 says why"
-            self.stage.keys.tell(told)
+            told = "the chain finds its length: <chat.inspect> says why"
+            self.stage.keys.tell(f"the chain stays at {found.chain}" if controls.auto else told)
         except SettingError as error:
             self.complain(error)
 
@@ -162,7 +163,7 @@ class SightActions(Parts):
             return self.stage.keys.tell("There are no rounds to inspect yet.")
         from eagle3chat.ui.screens.inspector import Inspector  # shown seldom, and the start would wait for it
 
-        self.push_screen(Inspector(self.chat.rounds, self.glyphs))
+        self.push_screen(Inspector(self.chat.rounds, self.glyphs, self.keymap))
 
     def trace(self, argument: str) -> None:
         """The marked text of the last reply, or of the one of that number.
@@ -176,7 +177,7 @@ class SightActions(Parts):
             raise SettingError("There is no such reply with rounds.", f"There are {count}.")
         from eagle3chat.ui.screens.trace import Trace  # shown seldom, and the start would wait for it
 
-        self.push_screen(Trace(self.chat.rounds, self.glyphs, place))
+        self.push_screen(Trace(self.chat.rounds, self.glyphs, place, self.keymap))
 
 
 class TurnActions(Parts):
@@ -213,7 +214,7 @@ class TurnActions(Parts):
 
         race = self.turns.race(text)
         await self.host.race(race)
-        self.push_screen(RaceScreen(race, self.glyphs, self.host.stop))
+        self.push_screen(RaceScreen(race, self.glyphs, self.host.stop, self.keymap))
 
     async def action_copy(self, what: str = "") -> None:
         """Copy the last reply."""
@@ -251,12 +252,27 @@ class TurnActions(Parts):
 
 
 class PaletteActions(Parts):
-    """All commands, to be looked for."""
+    """All commands, to be looked for; all themes."""
+
+    def action_command_palette(self) -> None:
+        """Show the commands."""
+        from eagle3chat.ui.screens.palette import Palette  # shown seldom, and the start would wait for it
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
+
+    def search_themes(self) -> None:
+        """Show the themes."""
+        from textual.theme import ThemeProvider
+
+        from eagle3chat.ui.screens.palette import Palette
+
+        self.push_screen(Palette(providers=[ThemeProvider], placeholder="a part of a theme's name"))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         for command in COMMANDS:
             title = f"/{command.name} {command.argument}".rstrip()
-            key = f"{respelled(command.key, self.stage.keys.keymap)}: " if command.key else ""
+            key = f"{self.keymap.told(command.key)}: " if command.key else ""
             yield SystemCommand(title, key + command.help, partial(self._pick, command.name, command.argument))
 
     def _pick(self, name: str, argument: str) -> None:

@@ -21,11 +21,13 @@ from textual.widgets import TextArea
 from eagle3chat.engine.errors import Eagle3Error, SettingError
 from eagle3chat.engine.requests import Controls, PairOptions
 from eagle3chat.engine.worker import DecodeWorker
+from eagle3chat.key_map import checked_keys
+from eagle3chat.key_table import CHAT
 from eagle3chat.transcript import Transcript
 from eagle3chat.transcript_codec import Conversation as Past
 from eagle3chat.ui.actions import PaletteActions
 from eagle3chat.ui.attach import attached
-from eagle3chat.ui.bindings import CHAT_KEYS, CHAT_ONLY, checked_keys
+from eagle3chat.ui.bindings import CHAT_ONLY, bindings
 from eagle3chat.ui.chat import Chat
 from eagle3chat.ui.command_actions import CommandActions
 from eagle3chat.ui.commands import is_command, parse
@@ -70,7 +72,7 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
         worker_factory: Makes the decode worker.
 
     Raises:
-        SettingError: There is no such theme, or no such way of marking.
+        SettingError: There is no such theme, no such way of marking, or no such key.
     """
 
     TITLE = "eagle3chat"
@@ -78,7 +80,7 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
     ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-narrow"), (81, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-short"), (20, "-tall")]  # noqa: RUF012
-    BINDINGS: ClassVar[list[BindingType]] = list(CHAT_KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = bindings(CHAT)
 
     def __init__(
         self,
@@ -114,13 +116,13 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
         self._past = past
         self.glyphs = pick_glyphs(os.environ)
         self.chat = Chat(controls, max_new_tokens, system, keep_seed=keep_seed)
-        self.stage = Stage(self.glyphs, self.chat, history or History(), classes=f"-marks-{marks}")
+        self.keymap = checked_keys(keys or {})
+        self.set_keymap(dict(self.keymap.changed))
+        self.stage = Stage(self.glyphs, self.chat, history or History(), self.keymap, classes=f"-marks-{marks}")
         self.link = Link(worker_factory, options, self._wake)
         self.record = Record(transcript, options.bundle, lambda text: self.stage.keys.tell(text, error=True))
         self.host = Host(self.chat, self.stage, self.link, self.record, self._stream)
         self.turns = Turns(self.chat, self.stage, self.host, self.record)
-        self.stage.keys.keymap = checked_keys(keys or {})
-        self.set_keymap(self.stage.keys.keymap)
 
     def leave(self, code: int) -> None:
         """End the screen with an exit code; in a handler of signals, at any time."""
@@ -245,7 +247,7 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
             self.exit()
         else:
             self._armed_at = asyncio.get_running_loop().time()
-            keys.tell("ctrl+c again leaves")
+            keys.tell("<chat.interrupt> again leaves")
 
     async def action_quit(self) -> None:
         self.exit()
@@ -254,7 +256,7 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
         """Show keys, commands and meanings."""
         from eagle3chat.ui.screens.help import Help  # shown seldom, and the start would wait for it
 
-        self.push_screen(Help(self.glyphs, self.stage.keys.keymap))
+        self.push_screen(Help(self.glyphs, self.keymap, self.chat.info))
 
     def action_marks(self) -> None:
         """The next way of marking tokens in the reply."""

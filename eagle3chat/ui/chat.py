@@ -17,7 +17,7 @@ from eagle3chat.transcript_line import Exchange, answered, exchanges, message_of
 from eagle3chat.ui.tally import Tally
 
 NOT_KNOWN = -1
-AGAIN = "F5 or /restart starts it again."
+AGAIN = "<chat.restart> or /restart starts it again."
 FOUND = 12  # rounds whose chains tell the length in use
 
 Phase = Literal["loading", "idle", "replying", "racing", "down"]
@@ -82,9 +82,9 @@ class Chat:
         """Raise SettingError unless the worker waits for something to do."""
         match self.phase:
             case "replying":
-                raise SettingError("A reply is streaming.", "Esc stops it.")
+                raise SettingError("A reply is streaming.", "<chat.stop> stops it.")
             case "racing":
-                raise SettingError("A race is running.", "Esc stops it.")
+                raise SettingError("A race is running.", "<chat.stop> stops it.")
             case "loading":
                 raise SettingError("The model is still being opened.", "Try again in a moment.")
             case "down":

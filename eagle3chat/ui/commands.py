@@ -17,47 +17,52 @@ class Command:
     name: str
     argument: str  # as shown in the help, in brackets where it may be left out; empty: takes none
     help: str
-    key: str = ""  # the key that does the same or nearly so
+    key: str = ""  # the ids of keys that do the same or nearly so
 
 
+_CHAIN = "<chat.chain.auto>/<chat.chain.shorter>/<chat.chain.longer>"
 COMMANDS = (
-    Command("chain", "N|auto", "Draft N tokens a round; 0 decodes plainly; auto finds the best", "F7/F8/F9"),
-    Command("temp", "X", "Temperature; 0 is greedy", "ctrl+g/ctrl+t"),
+    Command("chain", "N|auto", "Draft N tokens a round; 0 decodes plainly; auto finds the best", _CHAIN),
+    Command("temp", "X", "Temperature; 0 is greedy", "<chat.temperature.down>/<chat.temperature.up>"),
     Command("topp", "X", "Keep the most probable tokens that make up X of the mass; 1 is off"),
     Command("topk", "N", "Keep the N most probable tokens; 0 is off"),
     Command("minp", "X", "Keep tokens with at least X of the largest probability; 0 is off"),
     Command("penalty", "KIND X", "Penalty of repetition (1 is off), presence or frequency (0 is off)"),
     Command("seed", "N", "Seed of the noise; the same seed gives the same reply"),
     Command("system", "[TEXT]", "System message from the next message on; empty removes it"),
-    Command("marks", "", "Marks of token kinds in the reply: full, subtle, off", "F3"),
-    Command("inspect", "", "Step through the rounds of a reply", "F4"),
+    Command("marks", "", "Marks of token kinds in the reply: full, subtle, off", "<chat.marks>"),
+    Command("inspect", "", "Step through the rounds of a reply", "<chat.inspect>"),
     Command("trace", "[N]", "The whole text of a reply with the marks of all its tokens"),
     Command("race", "[TEXT]", "Decode a prompt, or the last one, plainly and then with speculation"),
     Command("slow", "N", "Show N rounds a second, to watch them; 0 shows them as they come"),
     Command("thoughts", "", "Open or fold what the model thought before it answered"),
-    Command("again", "", "Another reply to the last message, with a new seed; the old one is kept", "ctrl+r"),
-    Command("alternative", "[N]", "The next reply to the last message, or the one of that number", "ctrl+l"),
+    Command("again", "", "Another reply to the last message, with a new seed; the old one is kept", "<chat.again>"),
+    Command(
+        "alternative", "[N]", "The next reply to the last message, or the one of that number", "<chat.alternative>"
+    ),
     Command("continue", "", "Go on with a reply that was stopped or cut"),
     Command("edit", "[N]", "Write the last message anew, or the one of that number, and go on from there"),
     Command("delete", "", "Take the last message and its reply away"),
     Command("undo", "", "Take the last /delete back, or the last message that was written anew"),
     Command("fork", "[N]", "Go on in a copy of this conversation, or of its first N messages"),
-    Command("stop", "", "Stop the reply; what came stays", "Esc"),
-    Command("copy", "[code [N]|all]", "Copy the last reply as Markdown source, a code block, or everything", "F6"),
+    Command("stop", "", "Stop the reply; what came stays", "<chat.stop>"),
+    Command(
+        "copy", "[code [N]|all]", "Copy the last reply as Markdown source, a code block, or everything", "<chat.copy>"
+    ),
     Command("export", "[FILE]", "Write the conversation as .html with its rounds, .md or .json"),
     Command("find", "TEXT", "Show the last turn with a text; the same again shows the one before"),
-    Command("top", "", "Show the beginning of the last reply", "F12"),
-    Command("editor", "", "Write the draft in $EDITOR", "ctrl+o"),
-    Command("sessions", "[WORDS]", "Saved conversations: search, open, rename, fork, delete", "F2"),
+    Command("top", "", "Show the beginning of the last reply", "<chat.top>"),
+    Command("editor", "", "Write the draft in $EDITOR", "<chat.editor>"),
+    Command("sessions", "[WORDS]", "Saved conversations: search, open, rename, fork, delete", "<chat.sessions>"),
     Command("title", "[TEXT]", "Name this conversation; empty: by its first message again"),
     Command("models", "[PATH]", "Choose another model; the conversation stays"),
     Command("params", "", "All parameters of this conversation in one panel"),
     Command("theme", "[NAME]", "Colours of the screen; without a name: choose from all"),
     Command("mouse", "on|off", "Take the mouse, or leave it to the terminal and its own selection"),
-    Command("new", "", "Begin a new conversation", "ctrl+n"),
-    Command("restart", "", "Start the worker again; the conversation stays", "F5"),
-    Command("help", "", "Keys, commands, and what the figures mean", "F1"),
-    Command("quit", "", "Leave", "ctrl+q"),
+    Command("new", "", "Begin a new conversation", "<chat.new>"),
+    Command("restart", "", "Start the worker again; the conversation stays", "<chat.restart>"),
+    Command("help", "", "Keys, commands, and what the figures mean", "<chat.help>"),
+    Command("quit", "", "Leave", "<chat.quit>"),
 )
 _BY_NAME = {command.name: command for command in COMMANDS}
 _PENALTIES = ("repetition", "presence", "frequency")

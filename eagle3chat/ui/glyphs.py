@@ -23,6 +23,7 @@ class Glyphs:
     bar: str = "▌"
     rule: str = "─"
     dot: str = "·"
+    undrafted: str = "·"  # in a row of bars: there was none to be had
     full: str = "━"
     empty: str = "─"
     ellipsis: str = "…"
@@ -33,7 +34,7 @@ class Glyphs:
     def level(self, share: float) -> str:
         """The bar for a share of 0..1; anything above 0 is taller than the lowest."""
         top = len(self.levels) - 1
-        return self.levels[max(0, min(top, round(share * top)))]
+        return self.levels[max(1 if share > 0 else 0, min(top, round(share * top)))]
 
     def progress(self, share: float, width: int) -> tuple[str, str]:
         """The done and the open part of a bar of `width` cells."""
@@ -42,7 +43,7 @@ class Glyphs:
 
 
 UNICODE = Glyphs()
-ASCII = Glyphs("_.-=*#@M", "x", ">", "+", " ", ">", "|", "-", "-", "=", "-", "...", "+", "-", True)
+ASCII = Glyphs("_.-=*#@M", "x", ">", "+", " ", ">", "|", "-", "-", ":", "=", "-", "...", "+", "-", True)
 
 
 def pick_glyphs(environ: Mapping[str, str]) -> Glyphs:

@@ -14,6 +14,7 @@ from typing import TextIO
 from eagle3chat.engine.errors import Eagle3Error, SettingError
 from eagle3chat.engine.events import Event, Failed, Finished, Info, Loading, Prefill, Ready, Round
 from eagle3chat.engine.requests import PairOptions, Say
+from eagle3chat.key_map import USUAL
 from eagle3chat.transcript_codec import Conversation as Past
 from eagle3chat.transcript_line import Exchange
 from eagle3chat.ui.chat import Chat
@@ -74,7 +75,7 @@ class PlainChat:
                     if not is_command(line) and line.strip():
                         self._say(line)
                 except Eagle3Error as error:
-                    self._tell(str(error))
+                    self._tell(USUAL.told(str(error)))
         finally:
             self._worker.close()
         return 0

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.requests import PairOptions
+from eagle3chat.key_table import REPLAY
 from eagle3chat.replay import Clockwork, ReplayWorker, recorded
 from eagle3chat.transcript_codec import Conversation
 from eagle3chat.ui.app import FLUSH_SECONDS, ChatApp
+from eagle3chat.ui.bindings import bindings
 from eagle3chat.ui.figures import number
 
 READING_SECONDS = 1.0  # before a message of the user is sent
@@ -27,16 +30,11 @@ class ReplayApp(ChatApp):
         clockwork: The time of the replay.
         theme: A theme's name, "dark", "light" or "auto".
         marks: "full", "subtle" or "off".
+        keys: Keys by the id of a binding, in place of its own.
         flush_seconds: Time between two drawings of a reply.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "hold", "Hold, go on", id="replay.hold"),
-        Binding("right", "step", "One round", id="replay.step"),
-        Binding("plus,equals_sign", "speed(1)", "Faster", id="replay.faster"),
-        Binding("minus", "speed(-1)", "Slower", id="replay.slower"),
-        Binding("q", "quit", "Leave", id="replay.quit"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(REPLAY)
 
     def __init__(
         self,
@@ -45,6 +43,7 @@ class ReplayApp(ChatApp):
         *,
         theme: str = "auto",
         marks: str = "full",
+        keys: Mapping[str, str] | None = None,
         flush_seconds: float = FLUSH_SECONDS,
     ) -> None:
         super().__init__(
@@ -54,6 +53,7 @@ class ReplayApp(ChatApp):
             system=conversation.system,
             theme=theme,
             marks=marks,
+            keys=keys,
             flush_seconds=flush_seconds,
             worker_factory=partial(ReplayWorker, conversation, clockwork),
         )
@@ -95,10 +95,12 @@ class ReplayApp(ChatApp):
 
     def _tell(self) -> None:
         over = not self._ahead and self.chat.phase == "idle"
-        state = "over: F5 begins again" if over else "held: right steps" if self._clockwork.stands else "runs"
+        state = "held: <replay.step> steps" if self._clockwork.stands else "runs"
+        state = "over: <chat.restart> begins again" if over else state
         speed = number(self._clockwork.speed)
         self.stage.keys.tell("")
-        self.stage.keys.show_waiting(f"replay x{speed} {state}   space hold  +/- speed  Esc skip  q leave")
+        keys = "<replay.hold> hold  <replay.faster>/<replay.slower> speed  <chat.stop> skip  <replay.quit> leave"
+        self.stage.keys.show_waiting(self.keymap.told(f"replay x{speed} {state}   {keys}"))
 
     def action_hold(self) -> None:
         """Stand still, or go on."""

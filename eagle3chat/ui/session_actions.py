@@ -39,7 +39,7 @@ class SessionActions(Parts):
             index = TranscriptIndex(current.path.parent if current else default_directory())
         except Eagle3Error as error:
             return self.complain(error)
-        self.push_screen(Sessions(index, current, self.glyphs, words), self._open)
+        self.push_screen(Sessions(index, current, self.glyphs, words, keymap=self.keymap), self._open)
 
     def _open(self, path: Path | None) -> None:
         if path is not None:
@@ -84,7 +84,7 @@ class SessionActions(Parts):
         transcript.flush()
         path = await asyncio.to_thread(fork, transcript.path, int(argument) if argument else None)
         await self.open_session(path)
-        self.stage.keys.tell("this is a copy; F2 lists the other one as well")
+        self.stage.keys.tell("this is a copy; <chat.sessions> lists the other one as well")
 
     def name_session(self, text: str) -> None:
         """Name the conversation.
@@ -104,7 +104,7 @@ class SessionActions(Parts):
         """Show the models to choose from."""
         from eagle3chat.ui.screens.models import Models  # shown seldom, and the start would wait for it
 
-        self.push_screen(Models(self.link.options.bundle, self.glyphs), self._switch)
+        self.push_screen(Models(self.link.options.bundle, self.glyphs, keymap=self.keymap), self._switch)
 
     def _switch(self, bundle: str | None) -> None:
         if bundle:
@@ -147,7 +147,7 @@ class SessionActions(Parts):
         from eagle3chat.ui.screens.parameters import ParameterPanel  # shown seldom, and the start would wait for it
 
         now = Parameters(self.chat.controls, self.host.setup, self.chat.system)
-        self.push_screen(ParameterPanel(now, self.chat.info), self._apply)
+        self.push_screen(ParameterPanel(now, self.chat.info, self.keymap), self._apply)
 
     def _apply(self, wanted: Parameters | None) -> None:
         if wanted is None:

@@ -27,6 +27,7 @@ class Tally:
     recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT))  # accepted of drafted
     bursts: int = 0  # pieces of text of a server, which are no rounds
     uncounted: bool = False  # there are tokens that nobody counted
+    largest: int = 0  # tokens of a piece
     told: Told | None = None  # what the server said of the reply at its end
 
     def add(self, round_: Round) -> None:
@@ -60,11 +61,17 @@ class Tally:
         self.emitted += burst.tokens or 0
         self.uncounted |= burst.tokens is None
         self.recent.append((burst.tokens or 0, 0))
+        self.largest = max(self.largest, burst.tokens or 0)
 
     @property
     def chain(self) -> int | None:
         """Tokens that the last rounds drafted, on average; None without rounds."""
         return round(sum(drafted for _, drafted in self.recent) / len(self.recent)) if self.rounds else None
+
+    @property
+    def longest(self) -> int:
+        """Tokens that a round drafted, at most; 0 without a draft."""
+        return len(self.drafted_at)
 
     @property
     def tau(self) -> float:

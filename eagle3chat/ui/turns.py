@@ -36,7 +36,7 @@ class Turns:
         self._host.set_controls(self._chat.controls)
         await self._host.ask(self._chat.again())
         if self._chat.controls.sampling.temperature == 0:
-            self._stage.keys.tell("temperature 0: a new seed changes nothing, ctrl+t makes it warmer")
+            self._stage.keys.tell("temperature 0: a new seed changes nothing, <chat.temperature.up> makes it warmer")
 
     async def go_on(self) -> None:
         """The rest of the last reply, where it was stopped or cut."""
@@ -54,7 +54,7 @@ class Turns:
         exchange = self._last()
         count = len(exchange.replies)
         if count < 2:
-            raise SettingError("There is one reply to the last message.", "ctrl+r asks for another one.")
+            raise SettingError("There is one reply to the last message.", "<chat.again> asks for another one.")
         place = _number(argument, count, "reply") if argument else (exchange.chosen + 1) % count
         self._chat.choose(place)
         self._record.choose(place)
@@ -89,7 +89,8 @@ class Turns:
         later = len(exchanges) - place - 1
         what = f"message {place + 1} of {len(exchanges)}"
         tail = f", {later} after it end" if later else ""
-        self._stage.keys.tell(f"editing {what}: Enter goes on from here{tail}; Esc leaves it", seconds=None)
+        keys = f"<prompt.send> goes on from here{tail}; <chat.stop> leaves it"
+        self._stage.keys.tell(f"editing {what}: {keys}", seconds=None)
 
     def leave(self) -> bool:
         """No longer edit; whether a message was being edited."""
@@ -120,7 +121,8 @@ class Turns:
         if info.max_chain == 0:
             raise SettingError("There is nothing to race against: speculation is unavailable.", info.unavailable)
         if controls.chain == 0 and not controls.auto:
-            raise SettingError("Both would decode plainly: the chain is off.", "F9 makes it longer, F7 finds it.")
+            keys = "<chat.chain.longer> makes it longer, <chat.chain.auto> finds it."
+            raise SettingError("Both would decode plainly: the chain is off.", keys)
         return Race((*chat.head, *before, Message("user", text)), controls, chat.max_new_tokens or TOKENS)
 
     async def _back(self, keep: int) -> None:

@@ -7,9 +7,7 @@ from driving import running
 from fake_worker import INFO, finished, rounds_of, tokens_of, whole_reply
 from textual import events
 
-from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Loading, Ready
-from eagle3chat.ui.bindings import PROMPT_KEYS, checked_keys
 from eagle3chat.ui.screens.help import Help
 
 WORDS = tokens_of("one two three four five six seven eight nine ten")
@@ -269,14 +267,6 @@ async def test_every_command_is_in_the_palette():
         assert driver.app.stage.prompt.text == "/temp "
 
 
-async def test_every_binding_can_be_remapped():
-    async with running() as driver:
-        area = driver.app.stage.prompt.area
-        for bindings in (driver.app.BINDINGS, type(area).BINDINGS, Help.BINDINGS):
-            assert all(binding.id for binding in bindings)
-        assert {b.id: b.key for b in type(area).BINDINGS} == PROMPT_KEYS
-
-
 async def test_typed_while_loading_is_sent_when_ready():
     async with running(start=[Loading("reading weights", 0.43)]) as driver:
         assert "reading weights" in driver.lines()[0]
@@ -312,19 +302,3 @@ async def test_keys_are_those_of_the_settings():
         await driver.pilot.press("a", "enter", "ctrl+s")
         await driver.until(lambda: bool(driver.worker.said))
         assert driver.worker.said[0].messages[-1].content == "a\n"
-
-
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"chat.none": "f2"}, "Known ids"),
-        ({"chat.copy": " "}, "no key"),
-        ({"chat.copy": "ctrl+x,f9"}, "both chat.copy and chat.chain.longer"),
-        ({"chat.copy": "enter"}, "both chat.copy and prompt.send"),
-        ({"chat.copy": "x"}, "one to write with"),
-        ({"chat.copy": "space"}, "one to write with"),
-    ],
-)
-def test_a_wrong_key_map_is_refused_in_words(keys, words):
-    with pytest.raises(SettingError, match=words):
-        checked_keys(keys)

@@ -136,6 +136,7 @@ async def test_keys_and_their_commands():
         for binding in driver.app.BINDINGS:
             name = binding.action.partition("(")[0]
             same = {"interrupt": "stop", "page": "top", "edge": "top", "temperature": "temp", "auto": "chain"}
+            same["command_palette"] = "help"
             assert same.get(name, name) in names, name
         footer = driver.lines()[-1]
         for what in ("temp", "chain", "marks", "inspect", "sessions", "copy", "again", "new", "quit", "help"):

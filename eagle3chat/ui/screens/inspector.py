@@ -6,24 +6,33 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from eagle3chat.engine.events import Round
+from eagle3chat.key_map import USUAL, KeyMap
+from eagle3chat.key_table import INSPECTOR
+from eagle3chat.ui.bindings import bindings
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.inspection import find, page
 from eagle3chat.ui.screens.trace import Trace
+from eagle3chat.ui.widgets.find_box import FindBox
 from eagle3chat.ui.widgets.line import first_fitting
 
 LOOK_SECONDS = 0.125  # between two looks at a live reply: at most 8 pages a second
+_STEP, _REPLY = "<inspector.back>/<inspector.forward>", "<inspector.reply.before>/<inspector.reply.next>"
+_FIND, _CLOSE = "<inspector.find> find", "<inspector.close> close"
 HINTS = (
-    "left/right round   home/end first, last   up/down reply   / find, n next   t text   Esc close",
-    "left/right round  up/down reply  / find  Esc close",
-    "arrows step  / find  Esc close",
+    f"{_STEP} round   <inspector.first>/<inspector.last> first, last   {_REPLY} reply   "
+    f"{_FIND}, <inspector.again> next   <inspector.trace> text   {_CLOSE}",
+    f"{_STEP} round  {_REPLY} reply  {_FIND}  <inspector.trace> text  {_CLOSE}",
+    f"{_STEP} round  {_FIND}  {_CLOSE}",
+    f"{_STEP} round  {_CLOSE}",
 )
+FIND_HINT = "<find.go> find   <find.close> close the search"
 
 
 class Inspector(ModalScreen[None]):
@@ -33,21 +42,12 @@ class Inspector(ModalScreen[None]):
         replies: The rounds of each reply of the conversation, oldest first; grows while one streams. Not empty.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f4,q", "close", "Close", id="inspector.close"),
-        Binding("left,h", "step(-1)", "Round before", id="inspector.back"),
-        Binding("right,l", "step(1)", "Next round", id="inspector.forward"),
-        Binding("home", "edge(-1)", "First round", id="inspector.first"),
-        Binding("end", "edge(1)", "Last round", id="inspector.last"),
-        Binding("up,k", "reply(-1)", "Reply before", id="inspector.reply.before"),
-        Binding("down,j", "reply(1)", "Next reply", id="inspector.reply.next"),
-        Binding("slash", "find", "Find a token", id="inspector.find"),
-        Binding("n", "again", "Find the next", id="inspector.again"),
-        Binding("t", "trace", "Whole text", id="inspector.trace"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(INSPECTOR)
+    AUTO_FOCUS: ClassVar[str | None] = ""  # the search box would take the keys
 
-    def __init__(self, replies: Sequence[Sequence[Round]], glyphs: Glyphs) -> None:
+    def __init__(self, replies: Sequence[Sequence[Round]], glyphs: Glyphs, keymap: KeyMap = USUAL) -> None:
         super().__init__()
+        self._keymap = keymap
         self._replies = replies
         self._glyphs = glyphs
         self._reply = len(replies) - 1
@@ -57,13 +57,13 @@ class Inspector(ModalScreen[None]):
         self._seen = (0, 0, 0)
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(id="inspector"):
+        with VerticalScroll(id="inspector", can_focus=False):  # it would take keys for itself
             yield Static(id="inspector-page", markup=False)
-        yield Input(placeholder="a word or a part of one", id="inspector-find", select_on_focus=False)
+        yield FindBox(placeholder="a word or a part of one", id="inspector-find", select_on_focus=False)
         yield Static(id="inspector-hint", markup=False)
 
     def on_mount(self) -> None:
-        self.query_one(Input).display = False
+        self.query_one(FindBox).display = False
         self.set_interval(LOOK_SECONDS, self._look)
         self._show()
 
@@ -89,7 +89,10 @@ class Inspector(ModalScreen[None]):
         title = f"reply {self._reply + 1} of {len(self._replies)}"
         lines = page(rounds, self._round, title, width, self._glyphs)
         self.query_one("#inspector-page", Static).update(Content("\n").join(lines))
-        hints = [Content.styled(text, "$quiet") for text in HINTS]
+        self._hint((FIND_HINT,) if self.query_one(FindBox).display else HINTS, width)
+
+    def _hint(self, texts: Sequence[str], width: int) -> None:
+        hints = [Content.styled(self._keymap.told(text), "$quiet") for text in texts]
         self.query_one("#inspector-hint", Static).update(first_fitting(hints, width))
 
     def _go(self, reply: int, round_: int) -> None:
@@ -98,13 +101,13 @@ class Inspector(ModalScreen[None]):
         self._show()
 
     def action_close(self) -> None:
-        """Close the search if it is open, else the inspector."""
-        box = self.query_one(Input)
-        if box.display:
-            box.display = False
-            self.set_focus(None)
-        else:
-            self.dismiss()
+        """Close the inspector."""
+        self.dismiss()
+
+    def action_page(self, pages: int) -> None:
+        """Scroll the page of the round."""
+        body = self.query_one("#inspector")
+        body.scroll_relative(y=pages * max(1, body.size.height - 1), animate=False)
 
     def action_step(self, step: int) -> None:
         """The round before or after; over the edge of a reply into the next one."""
@@ -126,25 +129,28 @@ class Inspector(ModalScreen[None]):
 
     def action_trace(self) -> None:
         """The whole text of the reply."""
-        self.app.push_screen(Trace(self._replies, self._glyphs, self._reply))
+        self.app.push_screen(Trace(self._replies, self._glyphs, self._reply, self._keymap))
 
     def action_find(self) -> None:
         """Open the search."""
-        box = self.query_one(Input)
+        box = self.query_one(FindBox)
         box.display = True
         box.value = self._wanted
         box.focus()
+        self._show()
 
     def action_again(self) -> None:
         """The next round with what was searched."""
         if self._wanted:
             self._find(self._wanted, self._round + 1)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self._wanted = event.value
-        self.action_close()
-        if self._wanted:
+    def on_find_box_left(self, event: FindBox.Left) -> None:
+        box = self.query_one(FindBox)
+        box.display = False
+        self.set_focus(None)
+        self._show()
+        if event.find and box.value:
+            self._wanted = box.value
             self._find(self._wanted, self._round)
 
     def _find(self, text: str, start: int) -> None:

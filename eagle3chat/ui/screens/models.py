@@ -9,19 +9,22 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from eagle3chat.key_map import USUAL, KeyMap
+from eagle3chat.key_table import MODELS
 from eagle3chat.models import Model, model_at, models
+from eagle3chat.ui.bindings import bindings
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.ui.figures import size
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.widgets.row_list import RowList
 
-HINT = "Enter open   up/down choose   Esc close"
+HINT = "<models.open> open   <models.up>/<models.down> choose   <models.close> close"
 
 
 class Models(ModalScreen[str | None]):
@@ -32,14 +35,13 @@ class Models(ModalScreen[str | None]):
         find: Finds the bundles.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "Close", id="models.close", priority=True),
-        Binding("up", "move(-1)", "Up", id="models.up", priority=True),
-        Binding("down", "move(1)", "Down", id="models.down", priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(MODELS)
 
-    def __init__(self, current: str, glyphs: Glyphs, find: Callable[[], list[Model]] = models) -> None:
+    def __init__(
+        self, current: str, glyphs: Glyphs, find: Callable[[], list[Model]] = models, *, keymap: KeyMap = USUAL
+    ) -> None:
         super().__init__()
+        self._keymap = keymap
         self._current = Path(current).resolve() if current else None
         self._find = find
         self._all: list[Model] = []
@@ -51,7 +53,7 @@ class Models(ModalScreen[str | None]):
             yield Input(placeholder="a name, or the path of a bundle", id="models-words")
             yield self._list
             yield Static(id="models-where", markup=False)
-            yield Static(Content.styled(HINT, "$quiet"), id="models-hint", markup=False)
+            yield Static(Content.styled(self._keymap.told(HINT), "$quiet"), id="models-hint", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
@@ -90,13 +92,17 @@ class Models(ModalScreen[str | None]):
         """Another row."""
         self._list.move(rows)
 
+    def action_page(self, pages: int) -> None:
+        """A page further."""
+        self._list.page(pages)
+
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         self._filter(event.value)
 
-    async def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        text = event.value.strip()
+    async def action_open(self) -> None:
+        """The chosen one, or the path that is written."""
+        text = self.query_one(Input).value.strip()
         if text and self._list.chosen is None and (os.sep in text or Path(text).is_dir()):
             self._open(await asyncio.to_thread(model_at, Path(text)))
         else:

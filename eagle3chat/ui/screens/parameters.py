@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -13,10 +13,13 @@ from textual.widgets import Input, Static
 
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.events import Info
+from eagle3chat.key_map import USUAL, KeyMap
+from eagle3chat.key_table import PARAMETERS
+from eagle3chat.ui.bindings import bindings
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.ui.parameters import FIELDS, Parameters, parsed, texts
 
-HINT = "Enter apply   up/down field   Esc leave as it was"
+HINT = "<parameters.apply> apply   <parameters.up>/<parameters.down> field   <parameters.close> leave as it was"
 
 
 class ParameterPanel(ModalScreen[Parameters | None]):
@@ -27,15 +30,11 @@ class ParameterPanel(ModalScreen[Parameters | None]):
         info: The pair that is open, whose chain is the longest.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "Leave as it was", id="parameters.close", priority=True),
-        Binding("enter", "apply", "Apply", id="parameters.apply", priority=True),
-        Binding("up", "app.focus_previous", "Field before", id="parameters.up", priority=True),
-        Binding("down", "app.focus_next", "Next field", id="parameters.down", priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(PARAMETERS)
 
-    def __init__(self, before: Parameters, info: Info | None) -> None:
+    def __init__(self, before: Parameters, info: Info | None, keymap: KeyMap = USUAL) -> None:
         super().__init__()
+        self._keymap = keymap
         self._before = before
         self._info = info
 
@@ -48,7 +47,7 @@ class ParameterPanel(ModalScreen[Parameters | None]):
                     yield Static(field.label, classes="field-name", markup=False)
                     yield Input(values[field.name], id=f"field-{field.name}", select_on_focus=True)
                     yield Static(Content.styled(field.hint, "$quiet"), classes="field-hint", markup=False)
-        yield Static(Content.styled(HINT, "$quiet"), id="parameters-hint", markup=False)
+        yield Static(Content.styled(self._keymap.told(HINT), "$quiet"), id="parameters-hint", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()

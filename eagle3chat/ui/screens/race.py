@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from eagle3chat.key_map import USUAL, KeyMap
+from eagle3chat.key_table import RACE
+from eagle3chat.ui.bindings import bindings
 from eagle3chat.ui.clean import clean, clean_line
 from eagle3chat.ui.figures import chain_state, number, plural
 from eagle3chat.ui.glyphs import Glyphs
@@ -30,20 +33,17 @@ class RaceScreen(ModalScreen[None]):
         stop: Ends it.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter", "close", "Stop, close", id="race.close"),
-        Binding("down,j", "scroll(1)", "Down", id="race.down", show=False),
-        Binding("up,k", "scroll(-1)", "Up", id="race.up", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(RACE)
 
-    def __init__(self, race: Race, glyphs: Glyphs, stop: Callable[[], None]) -> None:
+    def __init__(self, race: Race, glyphs: Glyphs, stop: Callable[[], None], keymap: KeyMap = USUAL) -> None:
         super().__init__()
+        self._keymap = keymap
         self._race = race
         self._glyphs = glyphs
         self._stop = stop
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(id="race", classes="page"):
+        with VerticalScroll(id="race", classes="page", can_focus=False):  # it would take keys for itself
             yield Static(id="race-page", markup=False)
         yield Static(id="race-hint", classes="page-hint", markup=False)
 
@@ -57,7 +57,7 @@ class RaceScreen(ModalScreen[None]):
     def _show(self) -> None:
         width = max(20, self.query_one("#race").scrollable_content_region.width)
         self.query_one("#race-page", Static).update(Content("\n").join(race_lines(self._race, width, self._glyphs)))
-        hint = "Esc close" if self._race.over else "Esc stop"
+        hint = self._keymap.told("<race.close> close" if self._race.over else "<race.close> stop")
         self.query_one("#race-hint", Static).update(Content.styled(hint, "$quiet"))
         if self._race.over:
             self._timer.stop()
@@ -72,6 +72,11 @@ class RaceScreen(ModalScreen[None]):
     def action_scroll(self, rows: int) -> None:
         """Scroll the page."""
         self.query_one("#race").scroll_relative(y=rows, animate=False)
+
+    def action_page(self, pages: int) -> None:
+        """Scroll by pages."""
+        body = self.query_one("#race")
+        body.scroll_relative(y=pages * max(1, body.size.height - 1), animate=False)
 
 
 def race_lines(race: Race, width: int, glyphs: Glyphs) -> Iterator[Content]:

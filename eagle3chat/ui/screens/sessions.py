@@ -9,27 +9,35 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from eagle3chat.engine.errors import Eagle3Error, TranscriptError
+from eagle3chat.key_map import USUAL, KeyMap
+from eagle3chat.key_table import SESSIONS
 from eagle3chat.transcript import Transcript
 from eagle3chat.transcript_index import Found, TranscriptIndex
 from eagle3chat.transcript_store import delete, fork, rename, undelete
+from eagle3chat.ui.bindings import bindings
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.session_line import excerpt_line, session_line
 from eagle3chat.ui.widgets.line import first_fitting
 from eagle3chat.ui.widgets.row_list import RowList
 
+LIST_ONLY = ("move", "page", "edge", "rename", "fork", "delete", "undo")
 MOST_HITS = 500  # of a search that are listed
+_OPEN, _CLOSE = "<sessions.open> open", "<sessions.close> close"
+_CHANGE = "<sessions.rename> rename", "<sessions.fork> fork", "<sessions.delete> delete", "<sessions.undo> undo"
 HINTS = (
-    "Enter open   ctrl+r rename   ctrl+n fork   ctrl+t delete   ctrl+z undo   Esc close",
-    "Enter open  ctrl+r name  ctrl+n fork  ctrl+t delete  ctrl+z undo",
-    "Enter open  ctrl+r/n/t/z  Esc",
+    "   ".join((_OPEN, *_CHANGE, _CLOSE)),
+    "  ".join((_OPEN, *_CHANGE, _CLOSE)),
+    "  ".join((_OPEN, *_CHANGE[:3], _CLOSE)),
+    "  ".join((_OPEN, _CHANGE[0], _CLOSE)),
+    "  ".join((_OPEN, _CLOSE)),
 )
 
 
@@ -43,19 +51,7 @@ class Sessions(ModalScreen[Path | None]):
         clock: The time now.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f2", "close", "Close", id="sessions.close", priority=True),
-        Binding("up", "move(-1)", "Up", id="sessions.up", priority=True),
-        Binding("down", "move(1)", "Down", id="sessions.down", priority=True),
-        Binding("pageup", "page(-1)", "Page up", id="sessions.page.up", priority=True),
-        Binding("pagedown", "page(1)", "Page down", id="sessions.page.down", priority=True),
-        Binding("ctrl+home", "edge(0)", "First", id="sessions.first", priority=True),
-        Binding("ctrl+end", "edge(1)", "Last", id="sessions.last", priority=True),
-        Binding("ctrl+r", "rename", "Rename", id="sessions.rename", priority=True),
-        Binding("ctrl+n", "fork", "Fork", id="sessions.fork", priority=True),
-        Binding("ctrl+t", "delete", "Delete", id="sessions.delete", priority=True),
-        Binding("ctrl+z", "undo", "Undo a deletion", id="sessions.undo", priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(SESSIONS)
 
     def __init__(
         self,
@@ -64,8 +60,10 @@ class Sessions(ModalScreen[Path | None]):
         glyphs: Glyphs,
         words: str = "",
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        keymap: KeyMap = USUAL,
     ) -> None:
         super().__init__()
+        self._keymap = keymap
         self._index = index
         self._current = current
         self._words = words
@@ -135,18 +133,21 @@ class Sessions(ModalScreen[Path | None]):
             self._tell("")
             self._look()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        if self._named is not None:
-            self._rename(self._named, event.value)
-        else:
-            self._open()
-
     def _open(self) -> None:
         if (found := self._list.chosen) is not None:
             self.dismiss(found.summary.path)
 
     # Keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self._named is None or action not in LIST_ONLY  # while a title is written the list waits
+
+    def action_open(self) -> None:
+        """Go on with it; give it the title that is written."""
+        if self._named is not None:
+            self._rename(self._named, self.query_one("#sessions-name", Input).value)
+        else:
+            self._open()
 
     def action_close(self) -> None:
         """Leave the title as it is, or close."""
@@ -176,7 +177,7 @@ class Sessions(ModalScreen[Path | None]):
         words.display, name.display = False, True
         name.value = found.summary.title
         name.focus()
-        self._tell("Enter names it, empty: by its first message; Esc leaves it as it is")
+        self._tell("<sessions.open> names it, empty: by its first message; <sessions.close> leaves it as it is")
 
     def _end_name(self) -> None:
         self._named = None
@@ -219,7 +220,7 @@ class Sessions(ModalScreen[Path | None]):
             self._deleted.append(delete(found.summary.path))
         except TranscriptError as error:
             return self._tell(str(error), error=True)
-        self._tell(f"deleted: {clean_line(found.summary.title)[:40]}   ctrl+z brings it back")
+        self._tell(f"deleted: {clean_line(found.summary.title)[:40]}   <sessions.undo> brings it back")
         self.run_worker(self._after_delete(rows_after), group="sessions", exclusive=True)
 
     async def _after_delete(self, place: int) -> None:
@@ -245,7 +246,7 @@ class Sessions(ModalScreen[Path | None]):
     def _tell(self, text: str, error: bool = False) -> None:
         hint = self.query_one("#sessions-hint", Static)
         if text:
-            hint.update(Content.styled(clean_line(text), "$text-error" if error else "$quiet"))
+            hint.update(Content.styled(clean_line(self._keymap.told(text)), "$text-error" if error else "$quiet"))
         else:
             width = max(20, self.query_one("#sessions").scrollable_content_region.width)
-            hint.update(first_fitting([Content.styled(hint_, "$quiet") for hint_ in HINTS], width))
+            hint.update(first_fitting([Content.styled(self._keymap.told(text), "$quiet") for text in HINTS], width))

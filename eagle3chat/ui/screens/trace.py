@@ -6,13 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from eagle3chat.engine.events import Round
+from eagle3chat.key_map import USUAL, KeyMap
+from eagle3chat.key_table import TRACE
+from eagle3chat.ui.bindings import bindings
 from eagle3chat.ui.clean import clean
 from eagle3chat.ui.figures import plural
 from eagle3chat.ui.glyphs import Glyphs
@@ -22,10 +25,13 @@ from eagle3chat.ui.widgets.lane import STYLES, legend, spelled
 from eagle3chat.ui.widgets.line import first_fitting, joined
 
 AT_ONCE = 80  # rounds of one widget: a long reply is many
+_SCROLL, _REPLY = "<trace.up>/<trace.down>", "<trace.reply.before>/<trace.reply.next> reply"
+_REST = "<trace.drafts> drafts", "<trace.close> close"
 HINTS = (
-    "up/down, PgUp/PgDn scroll   left/right reply   d drafts   Esc close",
-    "up/down scroll  left/right reply  d drafts  Esc close",
-    "arrows, d drafts, Esc close",
+    "   ".join((f"{_SCROLL}, <trace.page.up>/<trace.page.down> scroll", _REPLY, *_REST)),
+    "  ".join((f"{_SCROLL} scroll", _REPLY, *_REST)),
+    "  ".join((_REPLY, *_REST)),
+    "  ".join(_REST),
 )
 
 
@@ -37,21 +43,11 @@ class Trace(ModalScreen[None]):
         place: The reply to begin with.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,t", "dismiss", "Close", id="trace.close"),
-        Binding("down,j", "scroll(1)", "Down", id="trace.down", show=False),
-        Binding("up,k", "scroll(-1)", "Up", id="trace.up", show=False),
-        Binding("pagedown,space", "page(1)", "Page down", id="trace.page.down", show=False),
-        Binding("pageup", "page(-1)", "Page up", id="trace.page.up", show=False),
-        Binding("home", "edge(-1)", "Beginning", id="trace.first", show=False),
-        Binding("end", "edge(1)", "End", id="trace.last", show=False),
-        Binding("left,h", "reply(-1)", "Reply before", id="trace.reply.before"),
-        Binding("right,l", "reply(1)", "Next reply", id="trace.reply.next"),
-        Binding("d", "drafts", "Drafts in vain", id="trace.drafts"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(TRACE)
 
-    def __init__(self, replies: Sequence[Sequence[Round]], glyphs: Glyphs, place: int) -> None:
+    def __init__(self, replies: Sequence[Sequence[Round]], glyphs: Glyphs, place: int, keymap: KeyMap = USUAL) -> None:
         super().__init__()
+        self._keymap = keymap
         self._replies = replies
         self._glyphs = glyphs
         self._place = place
@@ -59,7 +55,7 @@ class Trace(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="trace-title", classes="page-title", markup=False)
-        yield VerticalScroll(id="trace", classes="page")
+        yield VerticalScroll(id="trace", classes="page", can_focus=False)  # it would take keys for itself
         yield Static(id="trace-hint", classes="page-hint", markup=False)
 
     async def on_mount(self) -> None:
@@ -91,9 +87,10 @@ class Trace(ModalScreen[None]):
         dot = f" {self._glyphs.dot} "
         heads = [joined([(title, "bold"), *counts[:n]], dot) for n in range(len(counts), -1, -1)]
         self.query_one("#trace-title", Static).update(first_fitting(heads, width))
-        hints = [Content.styled(text, "$quiet") for text in HINTS]
-        with_legend = Content.assemble(hints[0], "   ", legend(self._glyphs))
-        self.query_one("#trace-hint", Static).update(first_fitting([with_legend, *hints], width))
+        hints = [Content.styled(self._keymap.told(text), "$quiet") for text in HINTS]
+        if tally.longest:  # otherwise there are no kinds to tell apart
+            hints.insert(0, Content.assemble(hints[0], "   ", legend(self._glyphs)))
+        self.query_one("#trace-hint", Static).update(first_fitting(hints, width))
 
     async def action_reply(self, step: int) -> None:
         """The reply before or after."""

@@ -19,6 +19,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from eagle3chat.engine.events import Failed, Finished
+from eagle3chat.key_map import USUAL, KeyMap
 from eagle3chat.transcript_line import Exchange
 from eagle3chat.ui.clean import clean
 from eagle3chat.ui.figures import plural, under_reply
@@ -58,9 +59,16 @@ class Conversation(VerticalScroll, can_focus=False):
     # The layout that sets it has moved the scroll bar already, and draws all of the conversation.
     virtual_size: Reactive[Size] = Reactive(Size(0, 0), repaint=False)
 
-    def __init__(self, glyphs: Glyphs, *first: Widget, exchanges: Callable[[], Sequence[Exchange]] = tuple) -> None:
+    def __init__(
+        self,
+        glyphs: Glyphs,
+        *first: Widget,
+        exchanges: Callable[[], Sequence[Exchange]] = tuple,
+        keymap: KeyMap = USUAL,
+    ) -> None:
         super().__init__()
         self._glyphs = glyphs
+        self._keymap = keymap
         self._exchanges = exchanges  # all that there are
         self._places: list[_Place] = []  # of the exchanges that are shown
         self._hidden = 0  # exchanges before them
@@ -149,7 +157,7 @@ class Conversation(VerticalScroll, can_focus=False):
 
     async def add_note(self, text: str, error: bool = False) -> None:
         """Something that is neither of the user nor of the model."""
-        await self.column.mount(self._note(text, error))
+        await self.column.mount(self._note(self._keymap.told(text), error))
 
     async def add_past(self, past: Sequence[Exchange]) -> None:
         """The exchanges of a conversation that goes on."""
@@ -238,7 +246,8 @@ class Conversation(VerticalScroll, can_focus=False):
 
     def _hidden_note(self) -> Widget:
         were = "turn is" if self._hidden == 1 else "turns are"
-        return self._note(f"{self._hidden} earlier {were} not shown: PgUp at the top shows more")
+        more = self._keymap.told("<chat.page.up> at the top shows more")
+        return self._note(f"{self._hidden} earlier {were} not shown: {more}")
 
     def _label(self, who: str) -> Widget:
         label = Content.assemble((self._glyphs.bar, "$emphasis" if who == "model" else "$quiet"), f" {who}")

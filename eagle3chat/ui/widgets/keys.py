@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rich.cells import cell_len
 from textual.content import Content
 from textual.timer import Timer
 
-from eagle3chat.ui.bindings import respelled
+from eagle3chat.key_map import USUAL, KeyMap
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.ui.commands import COMMANDS, is_command
 from eagle3chat.ui.completion import choice
@@ -16,29 +14,29 @@ from eagle3chat.ui.widgets.line import Line
 
 NOTICE_SECONDS = 8.0
 
-# (key, what it does, importance: the least important ones go first where there is no room)
+# (ids of keys, what they do, importance: the least important ones go first where there is no room)
 IDLE = (
-    ("ctrl+g/ctrl+t", "temp -/+", 1),
-    ("F7-F9", "chain", 5),
-    ("F3", "marks", 3),
-    ("F4", "inspect", 2),
-    ("F2", "sessions", 0.5),
-    ("F6", "copy", 0.4),
-    ("ctrl+r", "again", 0.3),
-    ("ctrl+n", "new", 0.2),
-    ("ctrl+q", "quit", 6),
-    ("F1", "help", 7),
-    ("ctrl+p", "commands", 4),
+    ("<chat.temperature.down>/<chat.temperature.up>", "temp -/+", 1),
+    ("<chat.chain.auto>/<chat.chain.shorter>/<chat.chain.longer>", "chain", 5),
+    ("<chat.marks>", "marks", 3),
+    ("<chat.inspect>", "inspect", 2),
+    ("<chat.sessions>", "sessions", 0.5),
+    ("<chat.copy>", "copy", 0.4),
+    ("<chat.again>", "again", 0.3),
+    ("<chat.new>", "new", 0.2),
+    ("<chat.quit>", "quit", 6),
+    ("<chat.help>", "help", 7),
+    ("<chat.commands>", "commands", 4),
 )
-REPLYING = (*(key for key in IDLE if key[1] not in ("again", "new", "quit")), ("Esc", "stop", 9))
+REPLYING = (*(key for key in IDLE if key[1] not in ("again", "new", "quit")), ("<chat.stop>", "stop", 9))
 
 
 class Keys(Line):
     """Keys, notices, and hints for slash commands."""
 
-    def __init__(self) -> None:
+    def __init__(self, keymap: KeyMap = USUAL) -> None:
         super().__init__()
-        self.keymap: Mapping[str, str] = {}  # keys that the person has changed, by the id of a binding
+        self._keymap = keymap
         self._keys: tuple[tuple[str, str, float], ...] = IDLE
         self._notice = ""
         self._error = False
@@ -86,7 +84,7 @@ class Keys(Line):
 
     def tell(self, text: str, error: bool = False, seconds: float | None = NOTICE_SECONDS) -> None:
         """Show a line for some seconds (None: until the next one); an empty one ends what is shown."""
-        self._notice, self._error = clean_line(text), error
+        self._notice, self._error = clean_line(self._keymap.told(text)), error
         if self._expiry is not None:
             self._expiry.stop()
         self._expiry = self.set_timer(seconds, lambda: self.tell("")) if text and seconds else None
@@ -99,10 +97,11 @@ class Keys(Line):
         if self._hint:
             return self._hints(width)
         if self._words:
-            return Content.styled(" Tab  " + "  ".join(clean_line(word) for word in self._words), "$quiet")
+            key = self._keymap.spelled("prompt.complete")
+            return Content.styled(f" {key}  " + "  ".join(clean_line(word) for word in self._words), "$quiet")
         working = [key for key in self._keys if self._chain or key[1] != "chain"]
-        shown = [*working, *((("ctrl+end", "more below", 8),) if self._more else ())]
-        keys = [(respelled(key, self.keymap), what, weight) for key, what, weight in shown]
+        shown = [*working, *((("<chat.end>", "more below", 8),) if self._more else ())]
+        keys = [(self._keymap.told(key), what, weight) for key, what, weight in shown]
         while len(keys) > 1 and sum(cell_len(key) + cell_len(what) + 4 for key, what, _ in keys) > width:
             keys.remove(min(keys, key=lambda item: item[2]))
         parts = [Content.assemble((f" {key}", "$quiet bold"), (f" {what}", "$quiet")) for key, what, _ in keys]

@@ -15,6 +15,7 @@ from textual.widget import Widget
 from eagle3chat.engine.events import Burst, Round, Token
 from eagle3chat.ui.clean import clean_line, clean_token
 from eagle3chat.ui.glyphs import Glyphs
+from eagle3chat.ui.widgets.line import first_fitting
 
 ROWS = 3  # at most
 TOKEN_CELLS = 18  # a longer token is cut
@@ -42,6 +43,12 @@ class Lane(Widget):
         self._glyphs = glyphs
         self._rounds: deque[tuple[Round, int]] = deque(maxlen=ROWS)  # with the rounds skipped before it
         self._status = ""
+        self._legend: Sequence[Content] = ()
+
+    def show_legend(self, variants: Sequence[Content]) -> None:
+        """What stands there without rounds, the longest first."""
+        self._legend = variants
+        self.refresh()
 
     def show_rounds(self, rounds: Sequence[Round]) -> None:
         """New rounds, of which the last are shown."""
@@ -80,9 +87,22 @@ class Lane(Widget):
         if self._status:
             return Content.styled(self._status, "$quiet")
         if not self._rounds:
-            return legend(self._glyphs)
+            return first_fitting(self._legend, width)
         newest = list(self._rounds)[-height:]
         return Content("\n").join(round_row(r, skipped, width, self._glyphs) for r, skipped in newest)
+
+
+def short_legend(glyphs: Glyphs) -> Content:
+    """The same where there is little room, without the unreached ones."""
+    return Content.assemble(
+        ("accepted", STYLES["accepted"]),
+        " ",
+        (f"{glyphs.rejected}rejected", STYLES["rejected"]),
+        " ",
+        (f"{glyphs.correction}correction", STYLES["correction"]),
+        " ",
+        (f"{glyphs.bonus}bonus", STYLES["bonus"]),
+    )
 
 
 def legend(glyphs: Glyphs) -> Content:

@@ -1,7 +1,9 @@
 """The meter: controls, mean emitted length, a sparkline, acceptance by place, speed. One row.
 
-The sparkline's scale is fixed at 0..K, so a steady stream looks steady. Acceptance by place is conditional:
-accepted of judged, which is the quality of the draft there.
+The sparkline shows accepted tokens of each round on a scale from 0 to the longest chain in use: K, or what the pair
+can draft where the chain finds its length. It depends on no round but a longer one, so equal bars are equal lengths.
+A round without a draft has a sign of its own. Acceptance by place is conditional: accepted of judged, which is the
+quality of the draft there.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class Meter(Line):
         elif tally.rounds:
             tau = f"tau {tally.tau:.2f}"
             spark = self._sparkline(20 if detail > 4 else 8) if detail > 1 else ""
-            groups.append(Content.assemble((tau, ""), (f" {spark}" if spark else "", "$spec-accepted")))
+            scale = f" 0-{self._longest}" if spark and detail > 6 and self._longest else ""
+            lengths = (f" {spark}" if spark else "", "$spec-accepted")
+            groups.append(Content.assemble(tau, lengths, (scale, "$quiet")))
             if detail > 2 and (bars := self._bars(tally.conditional[: self._places()], numbers=detail > 3)).plain:
                 groups.append(bars)
             if detail > 5 and (tested := tally.accepted + tally.rejected):
@@ -77,7 +81,7 @@ class Meter(Line):
         spark = ""
         if detail > 1 and not tally.uncounted:
             sizes = [size for size, _ in tally.recent][-(20 if detail > 4 else 8) :]
-            spark = "".join(self._glyphs.level(size / max(*sizes, 1)) for size in sizes)
+            spark = "".join(self._glyphs.level(size / max(tally.largest, 1)) for size in sizes)
         head = plural(tally.bursts, "piece") if told is None else "tau not known"
         if told is not None and told.tau is not None:
             head = f"tau {told.tau:.2f}"
@@ -113,8 +117,15 @@ class Meter(Line):
         return settings
 
     def _sparkline(self, count: int) -> str:
-        recent = list(self._tally.recent)[-count:]
-        return "".join(self._glyphs.level(accepted / drafted if drafted else 0.0) for accepted, drafted in recent)
+        recent, glyphs = list(self._tally.recent)[-count:], self._glyphs
+        longest = max(1, self._longest)
+        return "".join(glyphs.level(took / longest) if drafted else glyphs.undrafted for took, drafted in recent)
+
+    @property
+    def _longest(self) -> int:
+        """The longest chain in use: a bar of that many accepted tokens is full."""
+        most = self._info.max_chain if self._controls.auto and self._info is not None else self._controls.chain
+        return max(most, self._tally.longest)
 
     def _bars(self, shares: Sequence[float | None], numbers: bool) -> Content:
         parts = []

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widgets import TextArea
 
+from eagle3chat.key_table import PROMPT
+from eagle3chat.ui.bindings import bindings
 from eagle3chat.ui.clean import clean_draft
 from eagle3chat.ui.completion import Choice, choice
 from eagle3chat.ui.history import Entry, History
@@ -24,11 +26,7 @@ NEAR = 8  # entries of the history in which the draft of a message is looked for
 class PromptArea(TextArea):
     """The editor of the prompt."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "Send", id="prompt.send", priority=True, show=False),
-        Binding("shift+enter,ctrl+j", "line", "New line", id="prompt.line", priority=True, show=False),
-        Binding("tab", "complete", "Complete a command or a path", id="prompt.complete", priority=True, show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(PROMPT)
 
     def __init__(self, history: History) -> None:
         super().__init__(soft_wrap=True, compact=True, show_line_numbers=False)

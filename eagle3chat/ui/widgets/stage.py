@@ -9,10 +9,12 @@ from textual.containers import Vertical
 
 from eagle3chat.engine.events import Failed, Finished, Info, Loading, Prefill, Round
 from eagle3chat.engine.requests import Controls
+from eagle3chat.key_map import KeyMap
 from eagle3chat.transcript_line import Exchange
 from eagle3chat.ui.chat import Chat, LiveReply
 from eagle3chat.ui.glyphs import Glyphs
 from eagle3chat.ui.history import History
+from eagle3chat.ui.legend import in_a_row
 from eagle3chat.ui.tally import Tally
 from eagle3chat.ui.widgets.conversation import Conversation
 from eagle3chat.ui.widgets.header import Header
@@ -33,10 +35,11 @@ class Stage(Vertical):
 
     BLANK = True  # nothing of its own to draw
 
-    def __init__(self, glyphs: Glyphs, chat: Chat, history: History, classes: str) -> None:
+    def __init__(self, glyphs: Glyphs, chat: Chat, history: History, keymap: KeyMap, classes: str) -> None:
         super().__init__(classes=classes)
         self._glyphs = glyphs
         self._chat = chat
+        self._keymap = keymap
         self._header = Header(glyphs)
         self._welcome = Welcome(glyphs)
         self._lane = Lane(glyphs)
@@ -44,9 +47,9 @@ class Stage(Vertical):
         self._reply: Reply | None = None
         self._rounds: list[Round] = []  # not in the lane yet
         self._flushes = 0
-        self.conversation = Conversation(glyphs, self._welcome, exchanges=lambda: chat.exchanges)
+        self.conversation = Conversation(glyphs, self._welcome, exchanges=lambda: chat.exchanges, keymap=keymap)
         self.prompt = Prompt(glyphs, history)
-        self.keys = Keys()
+        self.keys = Keys(keymap)
 
     def compose(self) -> ComposeResult:
         yield self._header
@@ -67,11 +70,12 @@ class Stage(Vertical):
         """The pair is open."""
         self._header.show_pair(info)
         self._welcome.show_pair(info)
+        self._lane.show_legend(in_a_row(info, self._glyphs))
         self._lane.show_status("")
 
     def show_down(self) -> None:
         """There is no worker."""
-        self._header.show_down("the worker has stopped: F5 starts it again")
+        self._header.show_down(self._keymap.told("the worker has stopped: <chat.restart> starts it again"))
         self._welcome.show_down()
         self._lane.show_status("")
 

@@ -1,4 +1,4 @@
-"""What stands in an empty conversation: the pair, how far it is opened, and how to read the marks."""
+"""What stands in an empty conversation: the pair, how far it is opened, and how to read the marks that it makes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from eagle3chat.engine.events import Info, Loading
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.ui.figures import size
 from eagle3chat.ui.glyphs import Glyphs
+from eagle3chat.ui.legend import IN_REPLY, instead, kinds
 from eagle3chat.ui.widgets.lane import STYLES
 
 BAR = 32  # cells
@@ -20,6 +21,7 @@ class Welcome(Static):
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(markup=False)
         self._glyphs = glyphs
+        self._info: Info | None = None  # the pair that was open last
         self._state = Content.styled("starting", "$quiet")
 
     def on_mount(self) -> None:
@@ -35,6 +37,7 @@ class Welcome(Static):
 
     def show_pair(self, info: Info) -> None:
         """The pair is open."""
+        self._info = info
         dot = f" {self._glyphs.dot} "
         draft = info.draft or ("draft not known" if "draft" in info.unknown else "no draft")
         parts = [draft, f"chain 0 to {info.max_chain}" if info.max_chain else info.unavailable]
@@ -51,12 +54,11 @@ class Welcome(Static):
         self._draw()
 
     def _draw(self) -> None:
-        rows = (
-            ("accepted", "accepted", "drafted, and the target said the same"),
-            ("correction", "correction", "the target's own token after a rejection"),
-            ("bonus", "bonus", "the target's own token after a chain without a rejection"),
-        )
         lines = [Content.assemble(("eagle3chat", "bold")), self._state, Content("")]
-        for kind, name, meaning in rows:
-            lines.append(Content.assemble((name, STYLES[kind]), " " * (13 - len(name)), (meaning, "$quiet")))
+        for kind in kinds(self._info, self._glyphs):
+            if kind.kind in IN_REPLY:
+                name = Content.styled(kind.kind, STYLES[kind.kind])
+                lines.append(Content.assemble(name, " " * (13 - name.cell_length), (kind.meaning, "$quiet")))
+        if other := instead(self._info):
+            lines.append(Content.styled(other, "$quiet"))
         self.update(Content("\n").join(lines))
