@@ -7,6 +7,7 @@ import os
 
 from eagle3chat.engine.errors import SettingError
 from eagle3chat.engine.private_files import private_directory
+from eagle3chat.key_map import checked_keys
 from eagle3chat.settings import load_settings, settings_path
 from eagle3chat.settings_template import template
 
@@ -34,5 +35,5 @@ def config(args: argparse.Namespace) -> int:
     print()
     print(template(), end="")
     if there:
-        load_settings()  # says what is wrong with it
+        checked_keys(dict(load_settings().keys))  # says what is wrong with it
     return 0

@@ -151,9 +151,9 @@ def _checked(changed: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...
 
             near = get_close_matches(id, _ROWS, 3, 0.5)
             mean = f"Did you mean {' or '.join(near)}? " if near else ""
-            raise SettingError(f"There is no key with the id {id!r}.", f"{mean}eagle3chat config lists all of them.")
+            raise SettingError(f"The table [keys] has an unknown id, {id!r}.", f"{mean}eagle3chat config lists all.")
         if not text.strip():
-            raise SettingError(f"The id {id} has no key.", f'Write for example: "{id}" = "f10"')
+            raise SettingError(f"The id {id} in the table [keys] has no key.", f'Write for example: "{id}" = "f10"')
         mapped[id] = ",".join(dict.fromkeys(named(part, id) for part in _parts(text)))
         _must_not_be_needed(id, mapped[id])
     for rows in TOGETHER:
@@ -194,6 +194,6 @@ def _must_differ(rows: tuple[KeyRow, ...], mapped: Mapping[str, str]) -> None:
     for row in rows:
         for key in mapped.get(row.id, row.keys).split(","):
             if key in taken:
-                fix = f"Give {taken[key]} or {row.id} another one."
+                fix = f"Give {taken[key]} or {row.id} another one in the table [keys]."
                 raise SettingError(f"The key {spelled(key)} would be both {taken[key]} and {row.id}.", fix)
             taken[key] = row.id

@@ -123,7 +123,7 @@ def _keys(value: object, where: Path) -> tuple[tuple[str, str], ...]:
         elif isinstance(table, str) and name:
             yield name, table
         else:
-            raise SettingError(f"The table [keys] in {where} must hold text.", 'Write: chat.copy = "ctrl+y"')
+            raise SettingError(f"The table [keys] in {where} must hold text.", 'Write: chat.copy = "f10"')
 
     return tuple(flat(value, ""))
 

@@ -1,12 +1,16 @@
 """The settings file as it is written for a person: every key as a comment, with what it means and its default.
 
-Knows the names of the keys, which `settings` checks.
+Knows the names of the settings, which `settings` checks, and the table of keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from eagle3chat.key_table import PLACES
+
+KEY_COLUMN = 52  # characters before what a key does
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,6 @@ SECTIONS = (
         ),
     ),
 )
-KEYS = (("chat.sessions", "f2"), ("chat.copy", "ctrl+y"), ("chat.inspect", "f4,ctrl+x"))
-"""Examples of the last table: the id of a binding and its keys."""
 
 
 def template() -> str:
@@ -81,7 +83,12 @@ def _lines() -> Iterator[str]:
             yield f"# {key.meaning}"
             yield f"#{key.name} = {key.value}"
     yield ""
-    yield "# Keys of the screen, by the id of what they do (a wrong id is answered with all ids)"
+    yield "# Keys of the screens, by the id of what they do; several with commas between them. A key can do one thing at"
+    yield "# a place. Where something is written, letters and the keys of the editor stay with it."
     yield "#[keys]"
-    for name, value in KEYS:
-        yield f'#"{name}" = "{value}"'
+    for place in PLACES:
+        yield ""
+        yield f"# {place.title[0].upper()}{place.title[1:]}"
+        for row in place.rows:
+            line = f'#"{row.id}" = "{row.keys}"'
+            yield f"{line:<{KEY_COLUMN}}# {row.does}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from eagle3chat.cli import main
+from eagle3chat.key_table import PLACES
 from eagle3chat.settings import Settings, load_settings
 from eagle3chat.settings_template import template
 
@@ -40,6 +41,14 @@ def test_it_prints_the_path_and_the_keys(config_home: Path, capsys: pytest.Captu
     assert out.endswith(template())
 
 
+def test_every_key_of_every_screen_is_in_it_with_what_it_does() -> None:
+    keys = template().partition("#[keys]")[2]
+    for place in PLACES:
+        for row in place.rows:
+            line = next(line for line in keys.splitlines() if f'"{row.id}" =' in line)
+            assert f'= "{row.keys}"' in line and line.endswith(f"# {row.does}")
+
+
 def test_init_writes_it_once(config_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "--init"]) == 0
     assert capsys.readouterr().out.strip() == str(config_home)
@@ -56,3 +65,6 @@ def test_a_mistake_in_the_file_is_told(config_home: Path, capsys: pytest.Capture
     config_home.write_text("chains = 3\n")
     assert main(["config"]) == 2
     assert "unknown key, chains" in capsys.readouterr().err
+    config_home.write_text('[keys]\n"trace.close" = "d"\n')
+    assert main(["config"]) == 2
+    assert "The key d would be both trace.close and trace.drafts" in capsys.readouterr().err

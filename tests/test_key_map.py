@@ -18,9 +18,9 @@ ROWS = [row for place in PLACES for row in place.rows]
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"chat.none": "f2"}, "no key with the id 'chat.none'.*eagle3chat config lists"),
+        ({"chat.none": "f2"}, "unknown id, 'chat.none'.*eagle3chat config lists"),
         ({"inspector.traces": "f10"}, "Did you mean inspector.trace"),
-        ({"chat.copy": " "}, "The id chat.copy has no key"),
+        ({"chat.copy": " "}, "The id chat.copy in the table .keys. has no key"),
         ({"chat.copy": "f10,f9"}, "The key F9 would be both chat.copy and chat.chain.longer"),
         ({"chat.copy": "enter"}, "both chat.copy and prompt.send"),
         ({"chat.copy": "ctrl+p"}, "both chat.commands and chat.copy"),
