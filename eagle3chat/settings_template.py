@@ -83,8 +83,8 @@ def _lines() -> Iterator[str]:
             yield f"# {key.meaning}"
             yield f"#{key.name} = {key.value}"
     yield ""
-    yield "# Keys of the screens, by the id of what they do; several with commas between them. A key can do one thing at"
-    yield "# a place. Where something is written, letters and the keys of the editor stay with it."
+    yield "# Keys of the screens, by the id of what they do; several with commas between them. A key does one thing"
+    yield "# at a place. Where something is written, letters and the keys of the editor stay with it."
     yield "#[keys]"
     for place in PLACES:
         yield ""

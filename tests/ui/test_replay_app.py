@@ -13,7 +13,7 @@ from eagle3chat.transcript import Transcript, load
 from eagle3chat.ui.replay_app import ReplayApp
 
 
-def recording(directory: Path, speed: float = 500.0) -> ReplayApp:
+def recording(directory: Path, speed: float = 500.0, keys: dict[str, str] | None = None) -> ReplayApp:
     transcript = Transcript.create(directory)
     transcript.opened(INFO, Controls(2))
     for said, answer in (("first", "one two three four five"), ("second", "six seven eight")):
@@ -24,7 +24,7 @@ def recording(directory: Path, speed: float = 500.0) -> ReplayApp:
             transcript.round(round_)
         transcript.reply(finished(rounds))
     transcript.close()
-    return ReplayApp(load(transcript.path), Clockwork(speed), flush_seconds=0.02)
+    return ReplayApp(load(transcript.path), Clockwork(speed), keys=keys, flush_seconds=0.02)
 
 
 async def until(pilot: Pilot[int], true: object) -> None:
