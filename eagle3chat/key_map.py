@@ -89,7 +89,7 @@ def spelled(key: str) -> str:
     *modifiers, name = key.split("+")
     if re.fullmatch(r"f\d+", name):
         name = name.upper()
-    elif name in _SPELLED:
+    elif name in _SPELLED and (name == "plus" or not modifiers):
         name = _SPELLED[name]
     elif (character := _character(name)) is not None:
         name = character

@@ -17,6 +17,7 @@ from eagle3chat.ui.widgets.lane import STYLES, spelled
 from eagle3chat.ui.widgets.line import spread
 
 TOKEN_COLUMN = 22  # cells; a token and its sign take up to 20
+WIDE = 82  # cells, from which the verdict on the target's own token says whose it is
 NARROW = 70  # cells, below which positions are left out
 TINY = 56  # below which the verdict is: the signs tell it
 FIGURES = 18  # cells of the two probabilities
@@ -94,7 +95,8 @@ def table(round_: Round, width: int, glyphs: Glyphs) -> Iterator[Content]:
         sign = {"correction": glyphs.correction, "bonus": glyphs.bonus, "plain": glyphs.plain}[kind]
         shown = Content.styled(f"{sign} {spelled(round_.own, glyphs)}".strip(), STYLES[kind])
         at = str(round_.position + round_.accepted)
-        yield _row(at, shown, share(None), share(round_.own.target_p), f"{kind}: the target's own", width)
+        verdict = f"{kind}: the target's own" if width >= WIDE else kind
+        yield _row(at, shown, share(None), share(round_.own.target_p), verdict, width)
 
 
 def _row(
