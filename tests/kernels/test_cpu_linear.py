@@ -108,6 +108,19 @@ def test_a_row_is_the_same_in_any_company(variant: cpu.Variant, bits: int, group
             assert torch.equal(linear(x), whole), (other, threads)
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_any_number_of_parts_gives_the_same_bits(variant: cpu.Variant, wide: bool) -> None:
+    """Sizes of one part a thread, of a last part that is smaller, and of more parts than threads."""
+    for n, k in ((577, 192), (2056, 192), (17000, 32)):
+        linear, x = weight(n, k, 32, 4).linear(wide=wide, bias=torch.linspace(-1, 1, n)), inputs(8, k)
+        for m in (1, 2, 5, 8):
+            with cpu.forced(variant, threads=1):
+                alone = linear(x[:m])
+            for threads in (2, 3, 4, 7):
+                with cpu.forced(variant, threads=threads):
+                    assert torch.equal(linear(x[:m]), alone), (n, m, threads)
+
+
 @pytest.mark.usefixtures("variant")
 def test_bfloat16_bias_and_residual_round_as_separate_operations() -> None:
     w, x = weight(39, 64, 32, 4), inputs(6, 64)

@@ -123,6 +123,10 @@ void check_linears() {
       }
     }
   }
+  for (int bits : {4, 8}) {  // large enough for two threads
+    const Weight w(4200, 64, 32, bits, -1);
+    for (int m : {1, 3, 8}) check_linear(w, m);
+  }
 }
 
 void check_parts() {

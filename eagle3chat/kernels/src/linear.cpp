@@ -2,6 +2,7 @@
 // second meeting of the threads, and the numbers are the same.
 #include "linear.h"
 
+#include <algorithm>
 #include <memory>
 #include <new>
 
@@ -10,6 +11,7 @@ namespace {
 
 constexpr int kChunkRows = 64;                 // rows whose codes stay in the second cache beside a few tiles
 constexpr int kTilesAtOnce = 4;                // that stay in the first one while many rows pass
+constexpr int kRaceTiles = 512;                // whose results, of few rows, stay in the second one
 constexpr std::int64_t kSmall = 48 * 1024;     // bytes of weights that one thread reads before another would start
 
 struct Call {
@@ -18,6 +20,7 @@ struct Call {
   Output out;
   int rows;
   int parts;
+  int tiles_part;  // of a race
   const Kernel* kernel;
 };
 
@@ -38,17 +41,19 @@ struct Free {
   void operator()(std::uint8_t* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
 };
 
-// Grows as needed and stays with its thread.
-std::uint8_t* scratch(std::size_t bytes) {
-  thread_local std::unique_ptr<std::uint8_t[], Free> memory;
-  thread_local std::size_t size = 0;
-  if (size < bytes) {
-    memory.reset();
-    memory.reset(static_cast<std::uint8_t*>(::operator new[](bytes, std::align_val_t{64})));
-    size = bytes;
+// Memory that grows as needed.
+struct Scratch {
+  std::unique_ptr<std::uint8_t[], Free> memory;
+  std::size_t size = 0;
+  std::uint8_t* of(std::size_t bytes) {
+    if (size < bytes) {
+      memory.reset();
+      memory.reset(static_cast<std::uint8_t*>(::operator new[](bytes, std::align_val_t{64})));
+      size = bytes;
+    }
+    return memory.get();
   }
-  return memory.get();
-}
+};
 
 // Room for the quantised rows of one block of rows: codes, then the three arrays beside them.
 std::size_t room(const Packed& w, int rows) {
@@ -76,7 +81,8 @@ void work(void* context, int part) {
   const int from = static_cast<int>(static_cast<std::int64_t>(w.tiles) * part / call.parts);
   const int to = static_cast<int>(static_cast<std::int64_t>(w.tiles) * (part + 1) / call.parts);
   const std::size_t size = room(w, most);
-  std::uint8_t* memory = scratch(size * static_cast<std::size_t>((call.rows + most - 1) / most));
+  thread_local Scratch scratch;
+  std::uint8_t* memory = scratch.of(size * static_cast<std::size_t>((call.rows + most - 1) / most));
   for (int row = 0; row < call.rows; row += most) {
     const int rows = call.rows - row < most ? call.rows - row : most;
     const Quantised to_fill = layout(w, rows, memory + size * static_cast<std::size_t>(row / most));
@@ -93,6 +99,77 @@ void work(void* context, int part) {
   }
 }
 
+// What a thread knows of a race of few rows (see pool.h): all but the weight's numbers, which e3_linear_free guards.
+struct Known {
+  Packed w{};
+  Output out{};
+  const Kernel* kernel = nullptr;
+  Rows rows{};
+  int tiles_part = 0;
+  std::uint8_t* made = nullptr;  // a part's results, until they are kept
+  Scratch scratch;
+
+  int from(int part) const { return part * tiles_part; }
+  int to(int part) const { return std::min(w.tiles, from(part) + tiles_part); }
+};
+
+Known& known() {
+  thread_local Known mine;
+  return mine;
+}
+
+void race_read(const void* context) {
+  const Call& call = *static_cast<const Call*>(context);
+  Known& k = known();
+  k.w = *call.w;
+  k.out = call.out;
+  k.kernel = call.kernel;
+  k.tiles_part = call.tiles_part;
+  const std::size_t size = room(k.w, call.rows);
+  std::uint8_t* memory = k.scratch.of(size + static_cast<std::size_t>(call.rows * call.tiles_part) * kTile * 4);
+  const Quantised q = layout(k.w, call.rows, memory);
+  k.kernel->quantise(call.x, call.rows, k.w.k, k.w.zero < 0 ? 0 : k.w.zero, q);
+  k.rows = {q.codes, q.steps, q.sums, q.zero_sums, call.rows};
+  k.made = memory + size;
+}
+
+void race_work(int part) {
+  const Known& k = known();
+  k.kernel->span(k.w, k.rows, k.out, k.from(part), k.to(part));
+}
+
+int outputs_of(const Known& k, int part) { return std::min(k.w.n, k.to(part) * kTile) - k.from(part) * kTile; }
+
+void race_make(int part) {
+  const Known& k = known();
+  Packed w = k.w;  // the part's tiles as a weight of its own
+  w.tiles = k.to(part) - k.from(part);
+  w.n = outputs_of(k, part);
+  w.codes += static_cast<std::int64_t>(k.from(part)) * w.blocks * w.code_bytes();
+  w.params += static_cast<std::int64_t>(k.from(part)) * (w.blocks / w.group_blocks) * w.param_bytes();
+  if (w.bias != nullptr) w.bias += k.from(part) * kTile;
+  k.kernel->span(w, k.rows, {k.made, nullptr, k.out.wide}, 0, w.tiles);
+}
+
+void race_keep(int part) {
+  const Known& k = known();
+  const std::int64_t size = k.out.wide ? 4 : 2, bytes = outputs_of(k, part) * size;
+  auto* y = static_cast<std::uint8_t*>(k.out.y) + k.from(part) * kTile * size;
+  for (int row = 0; row < k.rows.rows; ++row) {
+    std::memcpy(y + row * k.w.n * size, k.made + row * bytes, static_cast<std::size_t>(bytes));
+  }
+}
+
+constexpr Race kRace{race_read, race_work, race_make, race_keep};
+
+// Whether it was run so; else nothing was done.
+bool run_race(Call& call) {
+  const int share = (call.w->tiles + call.parts - 1) / call.parts;
+  const int least = (call.w->tiles + kMaxRaceParts - 1) / kMaxRaceParts;
+  call.tiles_part = std::max(std::min(share, kRaceTiles), least);
+  return pool_race((call.w->tiles + call.tiles_part - 1) / call.tiles_part, kRace, &call);
+}
+
 }  // namespace
 }  // namespace e3
 
@@ -107,7 +184,8 @@ E3_EXPORT void e3_linear_run(const void* handle, const void* x, void* y, int m, 
   for (int row = 0; row < m; row += kChunkRows) {
     const int rows = m - row < kChunkRows ? m - row : kChunkRows;
     const auto* from = static_cast<const std::uint16_t*>(x) + static_cast<std::int64_t>(row) * w->k;
-    Call call{w, from, row_of(out, *w, row), rows, parts, &kernel_in_use()};
-    pool_run(parts, work, &call);
+    Call call{w, from, row_of(out, *w, row), rows, parts, 0, &kernel_in_use()};
+    const bool few = parts > 1 && rows <= call.kernel->rows && residual == nullptr;
+    if (!few || !run_race(call)) pool_run(parts, work, &call);
   }
 }

@@ -105,6 +105,7 @@ std::uint8_t* zeroed(std::int64_t bytes) { return static_cast<std::uint8_t*>(are
 E3_EXPORT void e3_linear_free(void* handle) {
   auto* w = static_cast<e3::Packed*>(handle);
   if (w == nullptr) return;
+  e3::pool_settle();
   e3::arena_give(w->codes);
   e3::arena_give(w->params);
   e3::arena_give(w->bias);
