@@ -259,7 +259,7 @@ class PaletteActions(Parts):
         from eagle3chat.ui.screens.palette import Palette  # shown seldom, and the start would wait for it
 
         if not isinstance(self.screen, Palette):
-            self.push_screen(Palette(id="--command-palette"))
+            self.push_screen(Palette(placeholder="a part of a command", id="--command-palette"))
 
     def search_themes(self) -> None:
         """Show the themes."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.timer import Timer
 from textual.widgets import TextArea
 
@@ -38,6 +38,7 @@ from eagle3chat.ui.input import safe_driver
 from eagle3chat.ui.link import Link, WorkerFactory
 from eagle3chat.ui.messages import BackgroundTold, CopyWanted, Submitted, Woken
 from eagle3chat.ui.record import Record
+from eagle3chat.ui.screens.chat import ChatScreen
 from eagle3chat.ui.sources import source_of
 from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
 from eagle3chat.ui.turns import Turns
@@ -149,6 +150,9 @@ class ChatApp(CommandActions, PaletteActions, App[int]):
         if self.is_headless:
             return super().panic(*renderables)  # type: ignore[arg-type]
         self._handle_exception(RuntimeError("a thread of the screen failed"))
+
+    def get_default_screen(self) -> Screen[None]:
+        return ChatScreen()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return kind_colours(self.current_theme)

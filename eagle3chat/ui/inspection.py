@@ -38,7 +38,7 @@ def page(rounds: Sequence[Round], place: int, title: str, width: int, glyphs: Gl
     if round_.burst is not None:
         return [*lines, *(Content(sentence) for sentence in of_burst(round_.burst))]
     lines += [row.truncate(width, ellipsis=True) for row in table(round_, width, glyphs)]
-    lines += [Content(""), considered(round_, glyphs).truncate(width, ellipsis=True)]
+    lines += [Content(""), considered(round_, width, glyphs)]
     lines += [Content.styled(sentence, "") for sentence in sentences(round_, glyphs)]
     return lines
 
@@ -124,16 +124,20 @@ def share(p: float | None) -> str:
     return "< .01" if 0 < p < SMALLEST else f"{p:.2f}"
 
 
-def considered(round_: Round, glyphs: Glyphs) -> Content:
-    """The most probable tokens where the target's own one stands."""
+def considered(round_: Round, width: int, glyphs: Glyphs) -> Content:
+    """The most probable tokens where the target's own one stands, as many as there is room for."""
     if not round_.considered:
-        return Content.styled("what else the target considered is not known", "$quiet")
+        unknown = Content.styled("what else the target considered is not known", "$quiet")
+        return unknown.truncate(width, ellipsis=True)
     own = None if round_.own is None else round_.own.id
-    parts: list[Content] = []
+    line = Content.styled("the target considered" if width >= TINY else "considered", "$quiet")
     for token in round_.considered:
         text = f"{spelled(token, glyphs)} {share(token.target_p)}"
-        parts.append(Content.styled(text, "bold" if token.id == own else ""))
-    return Content.assemble(("the target considered   ", "$quiet"), Content("   ").join(parts))
+        longer = Content.assemble(line, "   ", (text, "bold" if token.id == own else ""))
+        if longer.cell_length > width:
+            break
+        line = longer
+    return line
 
 
 def sentences(round_: Round, glyphs: Glyphs) -> Iterator[str]:
@@ -160,6 +164,8 @@ def of_burst(burst: Burst) -> Iterator[str]:
 def _choice(round_: Round, own: Token, glyphs: Glyphs) -> str:
     """How the target came to its own token."""
     name, at = spelled(own, glyphs), round_.position + round_.accepted
+    if not any(map(str.isalnum, name)):
+        name = f'"{name}"'  # its points would be read as the sentence's
     if round_.temperature == 0:
         return f"Greedy: {name} is the target's most probable token at position {at}."
     drew = f"With temperature {number(round_.temperature)} and the noise of position {at} the target drew {name}"

@@ -33,16 +33,16 @@ class Field:
 
 FIELDS = (
     Field("temperature", "temperature", "0 is greedy"),
-    Field("top_k", "top-k", "most probable ones to keep; 0 is off"),
-    Field("top_p", "top-p", "share of the mass to keep; 1 is off"),
+    Field("top_k", "top-k", "most probable kept; 0 is off"),
+    Field("top_p", "top-p", "share of the mass kept; 1 is off"),
     Field("min_p", "min-p", "share of the largest; 0 is off"),
     Field("seed", "seed", "the same one gives the same reply"),
-    Field("repetition", "repetition", "penalty, prompt and reply; 1 is off"),
+    Field("repetition", "repetition", "penalty, with the prompt; 1 is off"),
     Field("presence", "presence", "penalty, reply; 0 is off"),
     Field("frequency", "frequency", "penalty, reply, by count; 0 is off"),
-    Field("max_new_tokens", "max tokens", "of a reply; empty: as fit the context"),
+    Field("max_new_tokens", "max tokens", "of a reply; empty: what fits"),
     Field("chain", "chain", "drafted tokens a round, or auto"),
-    Field("template", "template", "empty: the bundle's; opens it again"),
+    Field("template", "template", "empty: the bundle's; opens it anew"),
     Field("system", "system", "message; \\n is a new line"),
 )
 _REAL = ("temperature", "top_p", "min_p", "repetition", "presence", "frequency")

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import BindingType
-from textual.command import CommandPalette
+from textual.command import CommandPalette, SearchIcon
 from textual.widgets import Input
 
 from eagle3chat.key_table import COMMANDS
@@ -17,6 +17,9 @@ class Palette(CommandPalette, inherit_bindings=False):
     """What is typed filters the list."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(COMMANDS)
+
+    def on_mount(self) -> None:
+        self.query_one(SearchIcon).icon = "/"  # the toolkit's is a picture that not every terminal has
 
     def action_choose(self) -> None:
         """Do what is chosen."""

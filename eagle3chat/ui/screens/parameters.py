@@ -18,8 +18,14 @@ from eagle3chat.key_table import PARAMETERS
 from eagle3chat.ui.bindings import bindings
 from eagle3chat.ui.clean import clean_line
 from eagle3chat.ui.parameters import FIELDS, Parameters, parsed, texts
+from eagle3chat.ui.widgets.line import first_fitting
 
-HINT = "<parameters.apply> apply   <parameters.up>/<parameters.down> field   <parameters.close> leave as it was"
+_APPLY, _FIELD = "<parameters.apply> apply", "<parameters.up>/<parameters.down> field"
+HINTS = (
+    f"{_APPLY}   {_FIELD}   <parameters.close> leave as it was",
+    f"{_APPLY}  {_FIELD}  <parameters.close> leave",
+    f"{_APPLY}  <parameters.close> leave",
+)
 
 
 class ParameterPanel(ModalScreen[Parameters | None]):
@@ -47,10 +53,15 @@ class ParameterPanel(ModalScreen[Parameters | None]):
                     yield Static(field.label, classes="field-name", markup=False)
                     yield Input(values[field.name], id=f"field-{field.name}", select_on_focus=True)
                     yield Static(Content.styled(field.hint, "$quiet"), classes="field-hint", markup=False)
-        yield Static(Content.styled(self._keymap.told(HINT), "$quiet"), id="parameters-hint", markup=False)
+        yield Static(id="parameters-hint", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
+
+    def on_resize(self) -> None:
+        width = max(20, self.query_one("#parameters").scrollable_content_region.width)
+        hints = [Content.styled(self._keymap.told(text), "$quiet") for text in HINTS]
+        self.query_one("#parameters-hint", Static).update(first_fitting(hints, width))
 
     def action_apply(self) -> None:
         """Check all fields, and close if they are right."""

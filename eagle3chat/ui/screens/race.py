@@ -139,8 +139,6 @@ def verdict_lines(race: Race) -> Iterator[Content]:
             yield Content.styled(f"{'text':<{NAME}}differs from token {at + 1} of {count} on", "$text-error")
         usage = fast.finished.usage if fast.finished is not None else None
         if usage is not None and usage.rounds:
-            yield Content.styled(
-                f"{'':<{NAME}}{plain.rounds} passes of the target, then {usage.rounds}: tau {usage.tau:.2f}; "
-                f"reading the prompt is in neither clock",
-                "$quiet",
-            )
+            passes = f"{plain.rounds} passes of the target, then {usage.rounds}: tau {usage.tau:.2f}"
+            for line in (passes, "the prompt is in neither clock"):
+                yield Content.styled(f"{'':<{NAME}}{line}", "$quiet")

@@ -77,7 +77,7 @@ class Sessions(ModalScreen[Path | None]):
     def compose(self) -> ComposeResult:
         with Vertical(id="sessions"):
             yield Static("sessions", id="sessions-title", markup=False)
-            yield Input(self._words, placeholder="words to look for in all conversations", id="sessions-words")
+            yield Input(self._words, placeholder="words to look for", id="sessions-words")
             yield Input(placeholder="title", id="sessions-name", select_on_focus=False)
             yield self._list
             yield Static(id="sessions-excerpt", markup=False)
@@ -86,7 +86,7 @@ class Sessions(ModalScreen[Path | None]):
     def on_mount(self) -> None:
         self.query_one("#sessions-name").display = False
         self.query_one("#sessions-words").focus()
-        self._tell("")
+        self.call_after_refresh(self._tell, "")  # what fits is known then
         self._look()
 
     def on_unmount(self) -> None:

@@ -1,6 +1,6 @@
 """The conversation's scroll bar: that of the toolkit, drawn with a strip a kind of cell in place of one a row.
 
-While a reply streams it moves with every frame, and to draw it was a sixth of the screen's work.
+While a reply streams it moves with every frame.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ class Header(Line):
             return spread(left, Content.styled(percent, "$quiet"), width)
         info = self._info
         model = (clean_line(info.model), "bold")
-        machine = (clean_line(f"{info.backend} {info.device} {info.dtype}".rstrip()), "$quiet")
+        names = (name for name in (info.backend, info.device, info.dtype) if name not in ("", "none", info.model))
+        machine = (clean_line(" ".join(names)), "$quiet")
         template = (clean_line(info.template), "$quiet")
         known = "capacity" not in info.unknown
         used = "not known" if self._used < 0 else str(self._used)

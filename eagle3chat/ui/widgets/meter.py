@@ -65,7 +65,7 @@ class Meter(Line):
         elif tally.rounds:
             tau = f"tau {tally.tau:.2f}"
             spark = self._sparkline(20 if detail > 4 else 8) if detail > 1 else ""
-            scale = f" 0-{self._longest}" if spark and detail > 6 and self._longest else ""
+            scale = f" 0-{self._longest}" if spark and detail > 5 and self._longest else ""
             lengths = (f" {spark}" if spark else "", "$spec-accepted")
             groups.append(Content.assemble(tau, lengths, (scale, "$quiet")))
             if detail > 2 and (bars := self._bars(tally.conditional[: self._places()], numbers=detail > 3)).plain:
