@@ -103,8 +103,7 @@ class MarkedText(Widget):
             self.refresh(layout=True)
         else:
             top = max(0, old_rows - 1)
-            left, up = self.gutter.left, self.gutter.top
-            self.refresh(Region(left, up + top, self._width, max(1, len(self._places) - top)))
+            self.refresh(Region(0, top, self._width, max(1, len(self._places) - top)))
 
     def cut(self, count: int) -> list[Piece]:
         """Take the first `count` characters away and return them. A newline counts as one."""
