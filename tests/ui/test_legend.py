@@ -64,6 +64,7 @@ async def test_a_pair_without_a_draft_says_why_and_what_there_is():
     async with running((120, 60), start=[Ready(NO_DRAFT)]) as driver:
         assert "chain unavailable: the draft is for another target" in driver.line_with("T 0.8")
         assert said(driver).count("plain decoding: each round is one token of the target") == 2
+        assert "chain" not in driver.lines()[-1] and "F1 help" in driver.lines()[-1]
         text = await with_help(driver)
         assert not any(kind in text.partition("Keys")[0] for kind in KINDS) and "41 of 69" not in text
         await driver.say("go")

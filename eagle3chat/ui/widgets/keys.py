@@ -102,7 +102,7 @@ class Keys(Line):
         working = [key for key in self._keys if self._chain or key[1] != "chain"]
         shown = [*working, *((("<chat.end>", "more below", 8),) if self._more else ())]
         keys = [(self._keymap.told(key), what, weight) for key, what, weight in shown]
-        while len(keys) > 1 and sum(cell_len(key) + cell_len(what) + 4 for key, what, _ in keys) > width:
+        while len(keys) > 1 and sum(cell_len(key) + cell_len(what) + 4 for key, what, _ in keys) - 2 > width:
             keys.remove(min(keys, key=lambda item: item[2]))
         parts = [Content.assemble((f" {key}", "$quiet bold"), (f" {what}", "$quiet")) for key, what, _ in keys]
         return Content("  ").join(parts)
