@@ -122,16 +122,15 @@ class Stage(Vertical):
         """Draw the text that waits, and every other time the figures."""
         if self._reply is None or not (self._rounds or all_parts):
             return
-        with self.app.batch_update():  # one frame for all of it, though to settle a block takes turns of the loop
-            self._flushes += 1
-            if all_parts or self._flushes % LANE_EVERY == 1:
-                self._lane.show_rounds(self._rounds)
-                self._rounds = []
-                if self._chat.reply is not None:
-                    self._meter.show_tally(self._chat.reply.tally)
-            if all_parts or self._flushes % HEADER_EVERY == 0:
-                self._header.show_used(self._chat.used)
-            await self._reply.flush()
+        await self._reply.flush()
+        self._flushes += 1
+        if all_parts or self._flushes % LANE_EVERY == 1:
+            self._lane.show_rounds(self._rounds)
+            self._rounds = []
+            if self._chat.reply is not None:
+                self._meter.show_tally(self._chat.reply.tally)
+        if all_parts or self._flushes % HEADER_EVERY == 0:
+            self._header.show_used(self._chat.used)
         self.check_end()
 
     def check_end(self) -> None:
