@@ -20,6 +20,9 @@
 #if !defined(_WIN32)
 #include <pthread.h>
 #endif
+#if defined(__linux__)
+#include <sys/resource.h>
+#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -162,7 +165,15 @@ void sleep(Pool& p) {
   p.asleep.fetch_sub(1, std::memory_order_seq_cst);
 }
 
+// What else wants a core then gets a worker's rather than the caller's, without which nothing goes on.
+void give_way() {
+#if defined(__linux__)  // where a thread has a priority of its own, and 0 is the calling one
+  setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 2);
+#endif
+}
+
 void serve(Pool* p, Worker* self) {
+  give_way();
   while (!p->stopping.load(std::memory_order_acquire)) {
     take(*p, self);
     const auto until = Clock::now() + kSpin;
