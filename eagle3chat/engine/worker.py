@@ -210,7 +210,7 @@ class _Child:
                     self.alive = self.alive and not told
                     if not self._retired:
                         self._on_event(event)
-                if self._gather and isinstance(events[-1], Round):
+                if self._gather and isinstance(events[-1], Round) and not self._came.poll(0):
                     time.sleep(self._gather)
         finally:
             code = self._bury()
