@@ -130,10 +130,10 @@ def test_a_reply_streams_and_is_the_sessions_own(screen: Screen) -> None:
     assert [e.drafted for e in events if isinstance(e, Round)] == [e.drafted for e in expected if isinstance(e, Round)]
 
 
-def test_only_what_follows_rounds_waits(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    say = replace(LONG, max_new_tokens=200)
+def test_only_what_follows_rounds_waits_and_all_of_it_comes_at_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    say = replace(LONG, max_new_tokens=600)
     came: list[Event] = []
-    waited: list[tuple[float, type]] = []
+    told: list[str] = []
     over = threading.Event()
 
     def take(event: Event) -> None:
@@ -141,16 +141,27 @@ def test_only_what_follows_rounds_waits(log: Path, monkeypatch: pytest.MonkeyPat
         if isinstance(event, Finished | Failed):
             over.set()
 
-    clock = SimpleNamespace(sleep=lambda seconds: waited.append((seconds, type(came[-1]))))
-    monkeypatch.setattr(worker_module, "time", clock)
-    worker = DecodeWorker(OPTIONS, take, log_path=log, gather=0.25)
+    def sleep(seconds: float) -> None:
+        told.append(f"{seconds} after {type(came[-1]).__name__}")
+        time.sleep(seconds)
+
+    def receive(child: object) -> tuple[Event, ...] | None:
+        events = received(child)
+        if events and isinstance(events[-1], Round):
+            told.append("received")
+        return events
+
+    received = worker_module._Child._receive
+    monkeypatch.setattr(worker_module._Child, "_receive", receive)
+    monkeypatch.setattr(worker_module, "time", SimpleNamespace(sleep=sleep))
+    worker = DecodeWorker(OPTIONS, take, log_path=log, gather=0.15)
     worker.start()
     worker.say(say)
     assert over.wait(SECONDS)
     worker.close()
     assert text_of(came) == text_of(list(Session(open_pair(PairOptions(backend="scripted"))).reply(say)))
-    assert set(waited) == {(0.25, Round)}
-    assert len(waited) <= sum(isinstance(event, Round) for event in came)
+    assert set(told) == {"received", "0.15 after Round"}
+    assert told.count("received") > 2 * told.count("0.15 after Round")
 
 
 def test_controls_change_at_the_next_round(screen: Screen) -> None:
