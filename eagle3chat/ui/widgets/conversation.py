@@ -99,6 +99,11 @@ class Conversation(VerticalScroll, can_focus=False):
         """Whether the end is in sight."""
         return self.scroll_y >= self.max_scroll_y
 
+    @property
+    def follows(self) -> bool:
+        """Whether the end stays in sight, whatever comes."""
+        return self._anchored and not self._anchor_released
+
     def to_end(self) -> None:
         """Show the end and stay there."""
         self.anchor()

@@ -135,7 +135,10 @@ class Stage(Vertical):
 
     def check_end(self) -> None:
         """Tell when the end of the conversation is out of sight, once the layout has settled."""
-        self.call_after_refresh(lambda: self.keys.show_more(not self.conversation.at_end))
+        if self.conversation.follows:
+            self.keys.show_more(False)
+        else:
+            self.call_after_refresh(lambda: self.keys.show_more(not self.conversation.at_end))
 
     async def end_reply(self, ended: Finished | Failed, exchange: Exchange | None) -> None:
         """The reply is complete, or what came of it is all that there will be; None: there is nothing of it."""
