@@ -16,6 +16,7 @@ from eagle3chat.engine.requests import Controls, PairOptions
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.worker import DecodeWorker
 from eagle3chat.transcript import Transcript
+from eagle3chat.ui.app import FLUSH_SECONDS
 
 INFO = Info("Model", "D", "llama", "torch", "cpu", "int4", "chatml", 512, 8, 3, "", (), 1.0, 10)
 
@@ -55,6 +56,9 @@ def test_flags_reach_the_screen(screen: Screen) -> None:
     argv = ["--chain", "0", "--temperature", "0", "--seed", "4", "--no-transcript", "--system", "S"]
     argv += ["--theme", "light", "--marks", "off", "--max-new-tokens", "9"]
     assert main([*argv, "--backend", "scripted"]) == 0
+    made = screen.given.pop("worker_factory")
+    assert made.func is DecodeWorker
+    assert 0 < made.keywords["gather"] < FLUSH_SECONDS  # so that a drawing waits for no other
     assert screen.given == {
         "controls": Controls(0, Sampling(seed=4)),
         "keep_seed": True,
@@ -66,7 +70,6 @@ def test_flags_reach_the_screen(screen: Screen) -> None:
         "marks": "off",
         "mouse": True,
         "keys": {},
-        "worker_factory": DecodeWorker,
     }
 
 

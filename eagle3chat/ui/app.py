@@ -29,6 +29,7 @@ from eagle3chat.ui.actions import PaletteActions
 from eagle3chat.ui.attach import attached
 from eagle3chat.ui.bindings import CHAT_ONLY, bindings
 from eagle3chat.ui.chat import Chat
+from eagle3chat.ui.chat_screen import ChatScreen
 from eagle3chat.ui.command_actions import CommandActions
 from eagle3chat.ui.commands import is_command, parse
 from eagle3chat.ui.glyphs import pick_glyphs
@@ -38,7 +39,6 @@ from eagle3chat.ui.input import safe_driver
 from eagle3chat.ui.link import Link, WorkerFactory
 from eagle3chat.ui.messages import BackgroundTold, CopyWanted, Submitted, Woken
 from eagle3chat.ui.record import Record
-from eagle3chat.ui.screens.chat import ChatScreen
 from eagle3chat.ui.sources import source_of
 from eagle3chat.ui.theme import DARK, LIGHT, kind_colours, pick_theme
 from eagle3chat.ui.turns import Turns
