@@ -6,7 +6,7 @@ from collections import deque
 
 SAMPLES = 21  # of a length: their median counts
 LATELY = 9  # rounds that tell how fast the machine is just now
-PATIENCE = 24  # rounds of other lengths, for each sample of one, after which it counts as not known
+PATIENCE = 24  # rounds of others, for each sample of a length above 0, after which it counts as not known
 DOUBT = 20  # rounds that the mean cost of a token counts for, against what was measured at one length
 FEW = 4  # rounds that the guess of the mean counts for
 LEAST = 0.02  # of a round without a draft, that a token costs: less is noise
@@ -42,12 +42,11 @@ class Costs:
         self._unit = sorted(self._lately)[(len(self._lately) - 1) // 2]
         self._rounds += 1
         self._last[length] = self._rounds
-        self._forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Lengths that nobody chose for long: a few slow rounds may be the reason, and would stay one for good."""
         for length, samples in tuple(self._samples.items()):
-            if self._rounds - self._last[length] > PATIENCE * len(samples):
+            if length and self._rounds - self._last[length] > PATIENCE * len(samples):
                 del self._samples[length], self._medians[length], self._last[length]
 
     @property
@@ -59,16 +58,17 @@ class Costs:
         """Seconds of such a round, just now."""
         return self.of(length) * self._unit
 
-    def more(self, length: int, unit: float) -> float:
-        """What one more token costs on top of `length`: what was measured there, drawn towards the mean of all lengths.
-
-        Args:
-            unit: The cost of a round without a draft; the guess, before there are lengths to compare, is a share of it.
-        """
-        both = (self._samples.get(length, ()), self._samples.get(length + 1, ()))
-        rounds = min(len(samples) for samples in both)
-        measured = self.of(length + 1) - self.of(length)
-        return max((rounds * measured + DOUBT * self._slope(unit)) / (rounds + DOUBT), LEAST * unit)
+    def more(self, longest: int) -> list[float]:
+        """What one more token costs on top of each length below `longest`: what was measured there, drawn towards the
+        mean of all lengths. The guess, before there are lengths to compare, is a share of a round without a draft."""
+        unit, costs = self.of(0), [self.of(length) for length in range(longest + 1)]
+        slope = self._slope(unit)
+        found = []
+        for length in range(longest):
+            rounds = min(len(self._samples.get(length, ())), len(self._samples.get(length + 1, ())))
+            measured = costs[length + 1] - costs[length]
+            found.append(max((rounds * measured + DOUBT * slope) / (rounds + DOUBT), LEAST * unit))
+        return found
 
     def _slope(self, unit: float) -> float:
         """Of a line through all lengths, by least squares, each weighing as much as it has rounds."""

@@ -36,11 +36,14 @@ class Prices:
     def review(self) -> None:
         """Take what was seen into the lists."""
         passes, drafts, lengths = self._passes, self._drafts, range(self._longest + 1)
+        passes.forget()
+        drafts.forget()
         unit = passes.of(0)
         self.rows = [passes.of(length) / unit for length in lengths]
-        self.more_rows = [passes.more(length, unit) / unit for length in lengths[:-1]]
+        self.more_rows = [cost / unit for cost in passes.more(self._longest)]
         if drafts.known:
-            self.drafts = [0.0, *(drafts.now(length) / passes.now(0) for length in lengths[1:])]
+            plain = passes.now(0)
+            self.drafts = [0.0, *(drafts.now(length) / plain for length in lengths[1:])]
         else:
             self.drafts = [0.0, *(FIRST + NEXT * length for length in lengths[:-1])]
         steps = zip(self.drafts[:-1], self.drafts[1:], strict=True)

@@ -34,7 +34,7 @@ class Session:
     def __init__(self, pair: Pair, length: Length | None = None) -> None:
         self._pair = pair
         self._length = length or open_length(pair.backend)
-        self._found: tuple[Controls, Controls] | None = None  # as asked, and with the chain that was found last
+        self._found: tuple[Controls, dict[int, Controls]] | None = None  # as asked, and with each chain that was found
         self._plan = Plan(0, "")  # of the round at hand; without a reason: the chain was set
         self._committed: list[int] = []  # ids that the caches stand for, the anchor last
         self._cancelled = False
@@ -114,9 +114,12 @@ class Session:
             self._plan = Plan(self._controls.chain, "")
             return self._controls
         self._plan = self._length.plan(sampled=self._controls.sampling.temperature > 0.0)
-        if self._found is None or self._found[0] is not self._controls or self._found[1].chain != self._plan.chain:
-            self._found = self._controls, dataclasses.replace(self._controls, chain=self._plan.chain)
-        return self._found[1]
+        if self._found is None or self._found[0] is not self._controls:
+            self._found = self._controls, {}
+        found, chain = self._found[1], self._plan.chain
+        if chain not in found:
+            found[chain] = dataclasses.replace(self._controls, chain=chain)
+        return found[chain]
 
     def _worth(self) -> Worth | None:
         return self._plan.worth
@@ -196,13 +199,11 @@ def reusable(committed: Sequence[int], prompt: Sequence[int]) -> int:
 def round_event(step: Step, text: str, codec: Codec, why: str = "") -> Round:
     """The event of a committed round; `why`: its chain's length was found."""
     verdict = step.verdict
-    drafted = tuple(
-        Token(token, codec.token_text(token), draft_p, target_p)
-        for token, draft_p, target_p in zip(verdict.drafted, verdict.draft_p, verdict.target_p, strict=True)
-    )
-    row = step.accepted
-    own = Token(step.tokens[-1], codec.token_text(step.tokens[-1]), None, verdict.chosen_p[row]) if step.own else None
-    considered = tuple(Token(token, codec.token_text(token), None, p) for token, p in verdict.runners_up[row])
+    row, text_of = step.accepted, codec.token_text
+    both = zip(verdict.drafted, verdict.draft_p, verdict.target_p, strict=True)
+    drafted = tuple([Token(token, text_of(token), draft_p, target_p) for token, draft_p, target_p in both])
+    own = Token(step.tokens[-1], text_of(step.tokens[-1]), None, verdict.chosen_p[row]) if step.own else None
+    considered = tuple([Token(token, text_of(token), None, p) for token, p in verdict.runners_up[row]])
     return Round(
         index=step.index,
         position=step.position,

@@ -65,6 +65,9 @@ class ReplyText:
             if id in self._stops.ids:
                 return Taken(kept, text + self.rest(), True, self._codec.token_text(id))
             self._held += self._characters.step(id)
+            if not self._stops.strings:
+                text, self._held = text + self._held, ""
+                continue
             if found := self._find_stop():
                 stop, start = found
                 text += self._held[:start]

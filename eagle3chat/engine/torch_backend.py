@@ -338,6 +338,7 @@ class TorchBackend:
             return
         self._target.cache.advance(accepted + 1)
         if self._head is not None:
-            self._pending.add(taps[: accepted + 1], [*drafted[:accepted], anchor])
+            kept = taps if accepted == len(drafted) else taps[: accepted + 1]
+            self._pending.add(kept, [*drafted[:accepted], anchor])
             if len(self._pending.tokens) >= PENDING_ROWS:
                 self._catch_up()

@@ -168,12 +168,12 @@ def test_costs_are_medians_and_lines() -> None:
         costs.saw(2, seconds)
     assert costs.of(0) == 1.0 and costs.of(2) == 1.4
     assert costs.of(1) == pytest.approx(1.2) and costs.of(3) == pytest.approx(1.6)
-    assert costs.more(2, 1.0) == pytest.approx((1.2 + 4 * 0.1) / (6 + 4))  # no round of 3 was seen: a line, and a guess
+    assert costs.more(3)[2] == pytest.approx((1.2 + 4 * 0.1) / (6 + 4))  # no round of 3 was seen: a line, and a guess
     for _ in range(8):
         costs.saw(2, 1.4)
         costs.saw(3, 2.0)
     line = (6.8727 + 4 * 0.1) / (19.8182 + 4)
-    assert costs.more(2, 1.0) == pytest.approx((8 * 0.6 + 20 * line) / 28, abs=1e-4)
+    assert costs.more(3)[2] == pytest.approx((8 * 0.6 + 20 * line) / 28, abs=1e-4)
 
 
 def test_costs_hold_on_a_machine_that_slows_down() -> None:
