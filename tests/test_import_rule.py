@@ -22,10 +22,10 @@ TENSOR_LIBRARIES = {"torch", "mlx", "mlx_lm", "transformers", "triton", "torchao
 SCREEN_LIBRARIES = {"textual", "rich"}
 HEAVY = TENSOR_LIBRARIES | SCREEN_LIBRARIES | {"numpy", "tokenizers", "jinja2", "safetensors", "gguf"}
 
-VALUES = {"events", "requests", "sampling", "errors", "config", "private_files", "safe_json", "small_files"}
+VALUES = {"events", "requests", "sampling", "errors", "config", "private_files", "safe_json", "small_files", "quick"}
 COMMAND_LINE = {"cli", "arguments", "train_arguments", "wishes", "opening", "foreground", "report"}
 UI_MEETS = {"events", "requests", "sampling", "errors", "crash", "private_files", "safe_json", "worker"}
-LOOP_MEETS = {"backend", "requests", "sampling", "events", "errors"}
+LOOP_MEETS = {"backend", "requests", "sampling", "events", "errors", "quick"}
 
 
 @dataclass(frozen=True)

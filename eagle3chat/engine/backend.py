@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeVar
 
+from eagle3chat.engine.quick import quick
 from eagle3chat.engine.sampling import Sampling
 
 
@@ -40,6 +41,7 @@ class Draft(Protocol):
         """K: how many tokens were drafted; less than asked for when the draft cannot start."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """All that crosses from the device in a round. Row i judges `drafted[i]`; row K is the bonus row.

@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Literal
 
+from eagle3chat.engine.quick import quick
+
 OwnKind = Literal["correction", "bonus", "plain"]
 """The target's own token: after a rejection, after all drafted were accepted, or with nothing drafted."""
 
@@ -67,6 +69,7 @@ class Prefill:
     reused: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Token:
     """A token as it is shown. `text` is the token decoded alone: it may hold U+FFFD for part of a character."""
@@ -88,6 +91,7 @@ class Burst:
     tokens: int | None  # None: not told
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Round:
     """One round: draft, verify, commit. With `burst` it is a piece of a server's text instead: no token is known,

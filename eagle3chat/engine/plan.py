@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from eagle3chat.engine.backend import Worth
+from eagle3chat.engine.quick import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The next round's chain, and why, for a person."""
@@ -18,6 +20,7 @@ class Plan:
     worth: Worth | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A round that ran as planned."""

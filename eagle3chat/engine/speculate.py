@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from eagle3chat.engine.backend import Backend, D, Verdict, Worth
+from eagle3chat.engine.quick import quick
 from eagle3chat.engine.requests import Controls
 
 Finish = Literal["stop", "length", "context"]
@@ -20,6 +21,7 @@ Cut = Callable[[tuple[int, ...]], tuple[int, bool]]
 """Offered ids -> (how many are kept, 1 or more; whether the last kept one ends the reply)."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Step:
     """One committed round."""

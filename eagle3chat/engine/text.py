@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from eagle3chat.engine.codec import Characters, Codec
 from eagle3chat.engine.errors import SettingError
+from eagle3chat.engine.quick import quick
 
 __all__ = ["Codec", "ReplyText", "Stops", "Taken"]
 
@@ -33,6 +34,7 @@ class Stops:
             raise SettingError("A stop string is empty.", "Name the text at which a reply should end.")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What became of the tokens that a `ReplyText` was offered."""
