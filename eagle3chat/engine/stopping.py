@@ -17,7 +17,8 @@ from eagle3chat.engine.prices import Prices
 LONGEST, LONGEST_SAMPLED = 6, 3  # more was not worth it where rows cost anything
 YOUNG = 12.0  # rounds with a draft until the longest chain: it may be sure and wrong
 OPENING = (1, 4)  # rounds of a pair's life without a draft: its cost must be known
-REVIEW = 8  # rounds between two looks at all that was measured
+REVIEW, RAREST_REVIEW = 8, 16  # rounds between two looks at all that was measured, at first and later
+PRICED = 8  # rounds before a look whose costs are taken in
 LOOK = 128  # rounds between two that look at the cost of plain decoding
 SLOW, SLOW_WEIGHT = 0.99, 20.0  # memory of the pace, and rounds that the first guess counts for
 FAST, FAST_WEIGHT = 0.95, 3.0  # memory of what decides on a rest, and rounds that the pace counts for at a reply
@@ -102,14 +103,15 @@ class Stopping:
             self._count(seen)
         elif self._resting:
             self._resting -= 1
-        if self._rounds % REVIEW == 0 or self._rounds < REVIEW:
+        if self._rounds < REVIEW or len(self._new) >= min(RAREST_REVIEW, REVIEW + self._rounds // REVIEW):
             self._review()
 
     def _review(self) -> None:
         """Learn from the rounds since the last time; a round lasts milliseconds, so not after each."""
-        for seen, proposals, sampled in self._new:
-            if self._warm:  # the first round pays for what is touched for the first time
-                self._prices.saw(proposals, len(seen.p), seen.drafting, seen.seconds)
+        first = 0 if self._warm else 1  # the first round pays for what is touched for the first time
+        for seen, proposals, _ in self._new[max(first, len(self._new) - PRICED) :]:
+            self._prices.saw(proposals, len(seen.p), seen.drafting, seen.seconds)
+        for seen, _, sampled in self._new:
             self._warm = True
             self._confidence[sampled].saw(seen.p[: seen.judged], seen.accepted)
         self._new.clear()
