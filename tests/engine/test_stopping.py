@@ -85,10 +85,12 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_at_least_as_good_as_the_best_fixed_length(case: str, sampled: bool) -> None:
     longest = LONGEST_SAMPLED if sampled else LONGEST
-    machine = Machine(random.Random(1), **CASES[case])  # type: ignore[arg-type]
-    fixed = [machine.pace(k, 1500) for k in range(longest + 1)]
-    got = machine.pace(Stopping(8), 1500, sampled)
-    assert got > (0.93 if case == "too sure" else 0.96) * max(fixed), (got, fixed)
+    shares = []  # of one seed it would say how many slow rounds there were
+    for seed in range(4):
+        machine = Machine(random.Random(seed), **CASES[case])  # type: ignore[arg-type]
+        fixed = max(machine.pace(k, 1200) for k in range(longest + 1))
+        shares.append(machine.pace(Stopping(8), 1200, sampled) / fixed)
+    assert sum(shares) / len(shares) > (0.93 if case in ("sure", "too sure") else 0.97), shares
 
 
 def test_it_uses_what_the_draft_says() -> None:
@@ -119,11 +121,15 @@ def test_a_draft_that_wakes_up_is_noticed() -> None:
 
 
 def test_one_slow_round_does_not_close_a_length() -> None:
-    length, machine = Stopping(6), Machine(random.Random(4), sure=(0.6, 0.9))
-    machine.pace(length, 2)
-    length.plan(sampled=False)
-    length.saw(Seen([0.7, 0.7], 2, 2, 50.0, 10.0))
-    assert machine.pace(length, 2000) > 0.96 * Machine(random.Random(4), sure=(0.6, 0.9)).pace(Stopping(6), 2300)
+    shares = []
+    for seed in range(4):
+        length, machine = Stopping(6), Machine(random.Random(seed), sure=(0.6, 0.9))
+        machine.pace(length, 2)
+        length.plan(sampled=False)
+        length.saw(Seen([0.7, 0.7], 2, 2, 50.0, 10.0))
+        undisturbed = Machine(random.Random(seed), sure=(0.6, 0.9)).pace(Stopping(6), 2300)
+        shares.append(machine.pace(length, 2000) / undisturbed)
+    assert sum(shares) / len(shares) > 0.95, shares
 
 
 def test_what_it_says() -> None:
