@@ -48,15 +48,18 @@ class Tally:
         self._accepted += step.accepted
         self._rejected += tested - step.accepted
         self._unreached += drafted - tested
-        counts = ((self._drafted_at, drafted), (self._reached_at, tested), (self._accepted_at, step.accepted))
-        for places, count in counts:
-            places.extend([0] * (drafted - len(places)))
-            for place in range(count):
-                places[place] += 1
+        if drafted:
+            self._count_places(drafted, tested, step.accepted)
         now = time.perf_counter()
         self._decode_seconds = now - self._prefilled  # wall time: what comes between rounds counts
         if self._rounds == 1:
             self._first_token = now - self._started
+
+    def _count_places(self, drafted: int, tested: int, accepted: int) -> None:
+        for places, count in ((self._drafted_at, drafted), (self._reached_at, tested), (self._accepted_at, accepted)):
+            places.extend([0] * (drafted - len(places)))
+            for place in range(count):
+                places[place] += 1
 
     def usage(self) -> Usage:
         """The sums so far."""

@@ -81,11 +81,14 @@ def upload(values: Sequence[int] | Sequence[Sequence[int]], dtype: torch.dtype, 
 class Mark:
     """A moment on a device: wall time on a CPU, an event in the stream on CUDA."""
 
+    __slots__ = ("_event", "_time")
+
     def __init__(self, device: torch.device) -> None:
-        self._event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
-        self._time = time.perf_counter()
-        if self._event is not None:
+        self._event = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event(enable_timing=True)
             self._event.record()
+        self._time = time.perf_counter()
 
     def until(self, later: Mark) -> float:
         """Seconds to a later moment, which must have passed."""
