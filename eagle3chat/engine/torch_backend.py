@@ -7,6 +7,7 @@ takes them in and makes its first proposal in one pass. Knows no loop and no tex
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -105,7 +106,8 @@ class TorchBackend:
         self._rounds = self._open_rounds()
         self._pending = Pending()
         self._anchor: int | None = None
-        self._alone = torch.zeros(1, dtype=torch.int64, device=self._device)  # the anchor of a round without drafts
+        self._lone = (ctypes.c_int64 * 1)()  # the anchor of a round without drafts, on a CPU ..
+        self._alone = torch.frombuffer(self._lone, dtype=torch.int64).to(self._device)  # .. the same memory
         self._nothing = torch.zeros(1, device=self._device)  # and their probabilities
         self._verified: tuple[Tensor | None, Verdict] | None = None  # taps of the last verify, where they are ours
         report("loading the draft" if self._head else "loading the target", 1.0)
@@ -260,16 +262,24 @@ class TorchBackend:
         """See Backend: on a CPU nothing is waited for."""
         return self._device.type == "cpu"
 
-    @torch.inference_mode()
     def draft(self, chain: int, sampling: Sampling, worth: Worth | None = None) -> TorchDraft:
         """Launch proposals; see Backend. None without a feature to start from (a prompt of one token)."""
         assert self._anchor is not None and chain >= 0
         if self._torch_threads != self._round_threads:
             self._torch_threads = self._round_threads
             torch.set_num_threads(self._torch_threads)
+        chain = min(chain, self._max_chain, self._capacity - self._target.cache.rows - 1)
+        if (chain <= 0 or not self._pending.tokens) and self._rounds is None and self._device.type == "cpu":
+            started = Mark(self._device)
+            self._lone[0] = self._anchor
+            return TorchDraft(self._alone, self._nothing, None, sampling.seed, started, started)
+        return self._propose(chain, sampling, worth)
+
+    @torch.inference_mode()
+    def _propose(self, chain: int, sampling: Sampling, worth: Worth | None) -> TorchDraft:
+        """The rounds of a device, and those with proposals."""
         started = Mark(self._device)
         committed = self._target.cache.rows + 1
-        chain = min(chain, self._max_chain, self._capacity - committed)
         if self._rounds is not None:
             recorded = self._rounds.draft(chain, sampling, self._anchor, self._pending)
             if recorded is not None:

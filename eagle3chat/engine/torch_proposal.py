@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from eagle3chat.engine.backend import Fate, Worth
+from eagle3chat.engine.quick import quick
 from eagle3chat.engine.sampling import Sampling
 from eagle3chat.engine.torch_device import Mark
 from eagle3chat.engine.torch_draft import DraftHead
@@ -21,6 +22,7 @@ from eagle3chat.engine.torch_penalty import Counts, penalised
 from eagle3chat.engine.torch_span import Place
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TorchDraft:
     """Proposals on the device. `noise` is of positions n .. n+K under `seed`; None: greedy."""
