@@ -100,6 +100,7 @@ class TorchBackend:
             self._head = DraftHead(manifest.draft, checkpoint, self._target, self._capacity, precision)
             checkpoint.close()
         self._program = self._bind_program()
+        self._inference = torch.inference_mode()  # entered again and again: made once, that is cheaper
         self._noise = Noise(manifest.target.vocab_size, self._device)
         self._said = Said(manifest.target.vocab_size, self._device)
         self._graphs = pick_graphs(self._device) if capture is None else Graphs(capture)
@@ -273,9 +274,9 @@ class TorchBackend:
             started = Mark(self._device)
             self._lone[0] = self._anchor
             return TorchDraft(self._alone, self._nothing, None, sampling.seed, started, started)
-        return self._propose(chain, sampling, worth)
+        with self._inference:
+            return self._propose(chain, sampling, worth)
 
-    @torch.inference_mode()
     def _propose(self, chain: int, sampling: Sampling, worth: Worth | None) -> TorchDraft:
         """The rounds of a device, and those with proposals."""
         started = Mark(self._device)
@@ -302,14 +303,21 @@ class TorchBackend:
             return None
         return self._noise.gumbel(sampling.seed, range(position, position + rows))
 
-    @torch.inference_mode()
     def verify(self, draft: TorchDraft, sampling: Sampling) -> Verdict:
         """One target pass over the anchor and the drafted tokens; see Backend."""
         assert self._anchor is not None
+        with self._inference:
+            lines, started, ended, taps = self._judge(draft, sampling)
+        verdict = verdict_of(lines, draft.started.until(draft.ended), started.until(ended))
+        self._verified = (taps, verdict)  # for `commit`
+        return verdict
+
+    def _judge(self, draft: TorchDraft, sampling: Sampling) -> tuple[list[list[float]], Mark, Mark, Tensor | None]:
+        """The table of `verdict_of`, when the pass began and ended, and its taps, where they are ours."""
         if self._rounds is not None:
             recorded = self._rounds.verify(draft, sampling, self._anchor, self._pending)
             if recorded is not None:
-                return self._told(draft, *recorded, None)
+                return *recorded, None
             self._settle()
         started = Mark(self._device)
         target, chain = self._target, draft.chain
@@ -324,16 +332,7 @@ class TorchBackend:
         said = judge(logits, noise, drafted, sampling)
         table = torch.cat((said, drafted[:, None].float(), draft.p[:, None]), -1)
         ended = Mark(self._device)
-        lines = table.tolist()  # host sync
-        return self._told(draft, lines, started, ended, taps)
-
-    def _told(
-        self, draft: TorchDraft, lines: list[list[float]], started: Mark, ended: Mark, taps: Tensor | None
-    ) -> Verdict:
-        """The verdict of a round's table; what `commit` needs is kept."""
-        verdict = verdict_of(lines, draft.started.until(draft.ended), started.until(ended))
-        self._verified = (taps, verdict)
-        return verdict
+        return table.tolist(), started, ended, taps  # host sync
 
     def commit(self, accepted: int, anchor: int) -> None:
         """Keep the anchor's row and those of drafted[:accepted]; see Backend."""
