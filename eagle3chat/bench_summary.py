@@ -1,6 +1,7 @@
 """What the runs of a bench come to: speeds, acceptance, speed-up and sameness, one definition each.
 
     tok/s        generated tokens / decode seconds, prefill excluded; over all runs, and the median over prompts
+                 (of a prompt: the median over its repeats, so that one disturbed reply does not tell)
     tau          emitted tokens / rounds
     acceptance   conditional: accepted / judged at each place of the chain
     speed-up     tok/s against chain 0: the median of the prompts' ratios, and the ratio of the totals
@@ -160,7 +161,7 @@ def _speed_by_case(runs: Sequence[Run]) -> dict[str, float]:
     cases: dict[str, list[Run]] = {}
     for run in runs:
         cases.setdefault(run.case.id, []).append(run)
-    return {case: _tokens(group) / _seconds(group) for case, group in cases.items()}
+    return {case: statistics.median(_tokens([run]) / _seconds([run]) for run in group) for case, group in cases.items()}
 
 
 def _measured(runs: Sequence[Run], part: str, rounds: int) -> float | None:

@@ -50,12 +50,15 @@ def test_speeds_and_ratios_have_one_definition_each() -> None:
     assert (spec.same, spec.runs, spec.differences) == (2, 2, ())
 
 
-def test_repeats_of_a_prompt_count_as_one_in_the_median() -> None:
-    runs = [*RUNS, run(A, 0, [1, 2, 3, 4], 4.0, repeat=1), run(A, 2, [1, 2, 3, 4], 6.0, rounds=2, repeat=1)]
+def test_repeats_of_a_prompt_count_as_one_and_a_slow_one_does_not_tell() -> None:
+    ids, runs = [1, 2, 3, 4], list(RUNS)
+    for repeat, seconds in ((1, 6.0), (2, 2.0)):
+        runs += [run(A, 0, ids, 4.0, repeat=repeat), run(A, 2, ids, seconds, rounds=2, repeat=repeat)]
     spec = summarise(runs, (2,), greedy=True)[0]
-    assert spec.median_tokens_per_second == 1.0  # of a: 8 tokens in 8 s, of b: 2 in 2
-    assert spec.speedup_median == pytest.approx((1.0 + 0.5) / 2)
-    assert spec.same == 3
+    assert spec.median_tokens_per_second == 1.5  # of a: 2.0, 0.67 and 2.0, of b: 1.0
+    assert spec.speedup_median == pytest.approx((2.0 + 0.5) / 2)
+    assert spec.speedup_lowest == 0.5
+    assert spec.same == 4
 
 
 def test_acceptance_adds_up_runs_of_unequal_length() -> None:
