@@ -86,10 +86,10 @@ class DraftHead:
     def _linear(self, prefix: str, names: dict[str, int], columns: int, biased: bool = False) -> Linear:
         """The stacked weights of `names` (name -> rows); quantised ones stay as they are stored.
 
-        Of dense ones, beside an int4 target, head and MLP have 4 bits and the rest 8. A draft's weights are cold in
-        every round, since the target's go through the caches in between, so bytes cost more here than the little
-        acceptance (tau 1.51 for 1.55). Without the compiled kernels all have 8 but the head, which keeps 16: torch's
-        8-bit kernel is slower there than the reordered dense one.
+        Dense ones, beside an int4 target, get 4 bits. A draft's weights are cold in every round, since the target's go
+        through the caches in between, so bytes cost more here than the little acceptance. Without the compiled
+        kernels all have 8 but the head, which keeps 16: torch's 8-bit kernel is slower there than the reordered dense
+        one.
         """
         p = self._precision
         parts = [self._checkpoint.weight(f"{prefix}{name}", rows, columns) for name, rows in names.items()]
@@ -100,8 +100,7 @@ class DraftHead:
         if all(isinstance(part, Affine) for part in parts):
             return linear(parts, int4=p.int4, dtype=p.dtype, device=p.device, bias=bias, wide=head)
         if p.int4 and (p.device.type != "cpu" or cpu_linear.usable() or not head):
-            bits = 4 if head or prefix.endswith(".mlp.") else 8
-            return few_bits(torch.cat([dense(part) for part in parts]), bias, bits=bits, wide=head, device=p.device)
+            return few_bits(torch.cat([dense(part) for part in parts]), bias, bits=4, wide=head, device=p.device)
         return linear(parts, int4=p.int4, dtype=p.dtype, device=p.device, bias=bias)
 
     def _layer(self, index: int) -> tuple[Attention, Norm, GatedMlp]:
