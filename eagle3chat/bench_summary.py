@@ -5,6 +5,7 @@
     tau          emitted tokens / rounds
     acceptance   conditional: accepted / judged at each place of the chain
     speed-up     tok/s against chain 0: the median of the prompts' ratios, and the ratio of the totals
+                 (of a prompt: the median over its repeats, each against chain 0 of the same repeat, close in time)
     shares       of decode seconds: the draft's passes, the target's passes with judging, and the host: all that is left
     same text    runs whose token ids equal those of chain 0 on the same prompt
 
@@ -82,14 +83,18 @@ def _summary(runs: Sequence[Run], chain: int, *, greedy: bool) -> ChainSummary:
     plain = {(run.case.id, run.repeat): run for run in runs if run.chain == 0}
     tokens, seconds = _tokens(own), _seconds(own)
     rounds = sum(run.usage.rounds for run in own)
-    speeds, plain_speeds = _speed_by_case(own), _speed_by_case(list(plain.values()))
+    speeds = _medians((run.case.id, _speed(run)) for run in own)
     differences = tuple(
         Difference(run.case.id, chain, index, _gap(other, run, index) if greedy else None)
         for run in own
         if (other := plain.get((run.case.id, run.repeat))) is not None
         and (index := first_difference(other.token_ids, run.token_ids)) is not None
     )
-    by_case = {case: speeds[case] / plain_speeds[case] for case in speeds} if plain else {}
+    by_case = _medians(
+        (run.case.id, _speed(run) / _speed(other))
+        for run in own
+        if (other := plain.get((run.case.id, run.repeat))) is not None
+    )
     ratios = list(by_case.values())
     draft_ms, verify_ms = _measured(own, "draft", rounds), _measured(own, "verify", rounds)
     shares = [None if ms is None else ms * rounds / seconds / 1e3 for ms in (draft_ms, verify_ms)]
@@ -157,11 +162,16 @@ def _gap(plain: Run, other: Run, index: int) -> float | None:
     return math.log(mine / theirs) if mine and theirs else None
 
 
-def _speed_by_case(runs: Sequence[Run]) -> dict[str, float]:
-    cases: dict[str, list[Run]] = {}
-    for run in runs:
-        cases.setdefault(run.case.id, []).append(run)
-    return {case: statistics.median(_tokens([run]) / _seconds([run]) for run in group) for case, group in cases.items()}
+def _speed(run: Run) -> float:
+    return _tokens([run]) / _seconds([run])
+
+
+def _medians(values: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Of each prompt's values."""
+    cases: dict[str, list[float]] = {}
+    for case, value in values:
+        cases.setdefault(case, []).append(value)
+    return {case: statistics.median(group) for case, group in cases.items()}
 
 
 def _measured(runs: Sequence[Run], part: str, rounds: int) -> float | None:

@@ -18,13 +18,13 @@ LONGEST, LONGEST_SAMPLED = 6, 3  # more was not worth it where rows cost anythin
 YOUNG = 12.0  # rounds with a draft until the longest chain: it may be sure and wrong
 OPENING = (1, 4)  # rounds of a pair's life without a draft: its cost must be known
 REVIEW, RAREST_REVIEW = 8, 16  # rounds between two looks at all that was measured, at first and later
-PRICED = 8  # rounds before a look whose costs are taken in
+PRICED = 5  # rounds before a look whose costs are taken in
 LOOK = 128  # rounds between two that look at the cost of plain decoding
 SLOW, SLOW_WEIGHT = 0.99, 20.0  # memory of the pace, and rounds that the first guess counts for
 FAST, FAST_WEIGHT = 0.95, 3.0  # memory of what decides on a rest, and rounds that the pace counts for at a reply
 WOKEN, HOPE = 4.0, 1.05  # rounds that a little gain counts for after a rest, and that gain
 GUESS, LEAST_GUESS = 1.3, 1.15  # gain over plain decoding before it was measured, and at a reply at least
-REST, LONGEST_REST = 6, 512  # rounds without a draft, the first time in a row and at most
+REST, LONGEST_REST = 8, 512  # rounds without a draft, the first time in a row and at most
 
 
 class Stopping:
