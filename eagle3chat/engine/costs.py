@@ -9,7 +9,7 @@ LATELY = 9  # rounds that tell how fast the machine is just now
 PATIENCE = 24  # rounds of others, for each sample of a length above 0, after which it counts as not known
 DOUBT = 20  # rounds that the mean cost of a token counts for, against what was measured at one length
 FEW = 4  # rounds that the guess of the mean counts for
-LEAST = 0.02  # of a round without a draft, that a token costs: less is noise
+LEAST = 0.03  # of a round without a draft, that a token costs: less is noise
 SHORTEST = 1e-9  # seconds: a clock may be coarse
 GROWTH = 0.1  # of a round's cost with a token of its chain, before it was measured
 

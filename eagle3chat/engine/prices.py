@@ -5,6 +5,8 @@ A round with a proposal that was dropped has the rows of a shorter chain: as one
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from eagle3chat.engine.costs import Costs
 
 FIRST, NEXT = 0.1, 0.05  # of a plain round, that proposals cost, before it was measured
@@ -39,8 +41,9 @@ class Prices:
         passes.forget()
         drafts.forget()
         unit = passes.of(0)
-        self.rows = [passes.of(length) / unit for length in lengths]
         self.more_rows = [cost / unit for cost in passes.more(self._longest)]
+        # Sums and not the medians: a chain whose rows look free is asked for, and no shorter one sets that right.
+        self.rows = list(accumulate(self.more_rows, initial=1.0))
         if drafts.known:
             plain = passes.now(0)
             self.drafts = [0.0, *(drafts.now(length) / plain for length in lengths[1:])]

@@ -231,3 +231,16 @@ def test_prices_tell_rows_from_proposals() -> None:
     assert prices.rows == pytest.approx([1.0, 1.1, 1.2, 1.3], rel=1e-3)
     assert prices.drafts == pytest.approx([0.0, 0.15, 0.2, 0.25], rel=1e-3)
     assert prices.more_drafts == pytest.approx([0.15, 0.05, 0.05], rel=1e-3)
+
+
+def test_more_rows_never_look_cheaper_than_fewer() -> None:
+    # Chosen for looking free, a chain has no round without its row that would set its cost right.
+    prices = Prices(4)
+    for seconds in (1.2, 1.25, 1.3):
+        prices.saw(0, 0, 0.0, seconds)
+    for _ in range(30):
+        prices.saw(1, 1, 0.1, 1.1)
+    prices.review()
+    assert prices.rows[0] == 1.0
+    assert all(more >= 0.03 for more in prices.more_rows)
+    assert all(after > before for before, after in zip(prices.rows[:-1], prices.rows[1:], strict=True))
