@@ -21,9 +21,10 @@ REVIEW, RAREST_REVIEW = 8, 16  # rounds between two looks at all that was measur
 PRICED = 5  # rounds before a look whose costs are taken in
 LOOK = 128  # rounds between two that look at the cost of plain decoding
 SLOW, SLOW_WEIGHT = 0.99, 20.0  # memory of the pace, and rounds that the first guess counts for
-FAST, FAST_WEIGHT = 0.95, 3.0  # memory of what decides on a rest, and rounds that the pace counts for at a reply
+FAST, FAST_WEIGHT = 0.95, 3.0  # memory of what decides on a rest, and rounds that the trust counts for at a reply
 WOKEN, HOPE = 4.0, 1.05  # rounds that a little gain counts for after a rest, and that gain
-GUESS, LEAST_GUESS = 1.3, 1.15  # gain over plain decoding before it was measured, and at a reply at least
+GUESS = 1.3  # gain over plain decoding, before it was measured
+TRUST = 1.2  # gain that a reply begins with, whatever the others brought: a short one has no time to make up for more
 REST, LONGEST_REST = 8, 512  # rounds without a draft, the first time in a row and at most
 
 
@@ -62,7 +63,7 @@ class Stopping:
     def begin(self) -> None:
         """See Length."""
         self._late_spent = FAST_WEIGHT
-        self._late_tokens = FAST_WEIGHT * max(self.gain, LEAST_GUESS)
+        self._late_tokens = FAST_WEIGHT * TRUST
         self._rest, self._resting = REST, 0
 
     def plan(self, *, sampled: bool) -> Plan:
