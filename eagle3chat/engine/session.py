@@ -168,9 +168,10 @@ def open_length(backend: Backend[D]) -> Length:
 
 def learn(length: Length, step: Step) -> None:
     """Tell what a round cost and kept."""
-    verdict, right = step.verdict, agreed(step.verdict)
-    judged = min(len(verdict.drafted), right + 1)
-    length.saw(Seen(verdict.draft_p, right, judged, step.seconds, step.drafting))
+    verdict = step.verdict
+    drafted = len(verdict.drafted)
+    right = agreed(verdict) if drafted else 0
+    length.saw(Seen(verdict.draft_p, right, min(drafted, right + 1), step.seconds, step.drafting))
 
 
 def check_chain(chain: int, pair: Pair) -> None:

@@ -19,6 +19,7 @@ YOUNG = 12.0  # rounds with a draft until the longest chain: it may be sure and 
 OPENING = (1, 4)  # rounds of a pair's life without a draft: its cost must be known
 REVIEW, RAREST_REVIEW = 8, 16  # rounds between two looks at all that was measured, at first and later
 PRICED = 5  # rounds before a look whose costs are taken in
+RARE = 4  # rounds of a rest for each one that is looked at
 LOOK = 128  # rounds between two that look at the cost of plain decoding
 SLOW, SLOW_WEIGHT = 0.99, 20.0  # memory of the pace, and rounds that the first guess counts for
 FAST, FAST_WEIGHT = 0.95, 3.0  # memory of what decides on a rest, and rounds that the trust counts for at a reply
@@ -26,6 +27,8 @@ WOKEN, HOPE = 4.0, 1.05  # rounds that a little gain counts for after a rest, an
 GUESS = 1.3  # gain over plain decoding, before it was measured
 TRUST = 1.2  # gain that a reply begins with, whatever the others brought: a short one has no time to make up for more
 REST, LONGEST_REST = 8, 512  # rounds without a draft, the first time in a row and at most
+
+MEASURING, RESTING = Plan(0, "measuring"), Plan(0, "drafting costs more than it brings here")
 
 
 class Stopping:
@@ -71,9 +74,9 @@ class Stopping:
         self._sampled = sampled
         self._planned = self._asked = 0
         if self._rounds in OPENING or self._rounds % LOOK == LOOK - 1:
-            return Plan(0, "measuring")
+            return MEASURING
         if self._resting:
-            return Plan(0, "drafting costs more than it brings here")
+            return RESTING
         short = sampled or self._drafting < YOUNG
         self._planned = min(self._longest, LONGEST_SAMPLED if short else LONGEST)
         return Plan(self._planned, self._why, self._worth())
@@ -99,11 +102,13 @@ class Stopping:
     def saw(self, seen: Seen) -> None:
         """See Length."""
         self._rounds += 1
-        self._new.append((seen, self._asked, self._sampled))
         if self._planned:
             self._count(seen)
         elif self._resting:
             self._resting -= 1
+            if self._resting >= PRICED and self._resting % RARE:
+                return  # some of a long rest and its last ones tell what plain decoding costs
+        self._new.append((seen, self._asked, self._sampled))
         if self._rounds < REVIEW or len(self._new) >= min(RAREST_REVIEW, REVIEW + self._rounds // REVIEW):
             self._review()
 
