@@ -21,7 +21,6 @@ from eagle3chat.engine.torch_device import DTYPES, Mark, pick_device, pick_dtype
 from eagle3chat.engine.torch_draft import DraftHead
 from eagle3chat.engine.torch_draft_program import DraftProgram
 from eagle3chat.engine.torch_graphs import Capture, Graphs, pick_graphs
-from eagle3chat.engine.torch_layers import FEW_ROWS
 from eagle3chat.engine.torch_noise import Noise
 from eagle3chat.engine.torch_penalty import Said, penalised
 from eagle3chat.engine.torch_proposal import Pending, TorchDraft, propose
@@ -290,7 +289,7 @@ class TorchBackend:
             return TorchDraft(self._alone.fill_(self._anchor), self._nothing, None, sampling.seed, started, started)
         noise = self._noise_of(committed, chain + 1, sampling)
         counts = self._said.counts(sampling)
-        if self._program is not None and counts is None and len(self._pending.tokens) <= FEW_ROWS:
+        if self._program is not None and counts is None:
             tokens, p = self._program(*self._pending.take(), chain, sampling, noise, worth)
         else:
             tokens, p = propose(self._head, *self._catch_up(), chain, sampling, noise, counts, worth)

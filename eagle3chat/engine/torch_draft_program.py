@@ -23,6 +23,7 @@ from eagle3chat.kernels.cpu_linear import CpuLinear
 from eagle3chat.kernels.cpu_tape import Step, Tape
 
 FLOAT_BYTES, ID_BYTES = 4, 8
+PROPOSING = 2  # steps at the end of a pass: the norm and the head of its last row
 
 
 class DraftProgram:
@@ -57,6 +58,7 @@ class DraftProgram:
         self.ids_at, self.p_at = ctypes.addressof(self.ids), ctypes.addressof(self.p)
         self.logits_at, self.target_ids_at, self.words = self.logits.data_ptr(), head.target_ids.data_ptr(), words
         self.tapes: dict[int, Tape] = {}  # of a chain's first pass, by its rows
+        self.taking: Tape | None = None  # FEW_ROWS rows into the cache, and nothing else
         self.later = [self._later(step) for step in range(longest)]
 
     @staticmethod
@@ -118,11 +120,11 @@ class DraftProgram:
             head.head.step(last, self.logits.data_ptr(), 1),
         ]
 
-    def first(self, rows: int) -> Tape:
+    def first(self, rows: int, *, proposing: bool = True) -> Tape:
         """The pass over so many confirmed rows; it reads their taps."""
         features = self.features.data_ptr()
-        fuse = self.head.fc.step(0, features, rows)
-        return Tape([fuse, *self._pass(ctypes.addressof(self.ids_in), features, rows)])
+        steps = [self.head.fc.step(0, features, rows), *self._pass(ctypes.addressof(self.ids_in), features, rows)]
+        return Tape(steps if proposing else steps[:-PROPOSING])
 
     def _later(self, step: int) -> Tape:
         """The pass that follows proposal `step`, from the head's own output."""
@@ -143,19 +145,22 @@ class DraftProgram:
         The results are this memory: the next chain overwrites them.
 
         Args:
-            taps: [p, A * Ht], p <= FEW_ROWS.
+            taps: [p, A * Ht].
             tokens: [p], the token after each row's position; the last one is the anchor.
         """
-        head, rows = self.head, len(tokens)
-        assert 0 < rows <= FEW_ROWS and 0 < chain <= len(self.later)
+        head = self.head
+        assert tokens and 0 < chain <= len(self.later)
         taps = taps.contiguous()
-        self.ids_in[:rows] = tokens
+        while len(tokens) > FEW_ROWS:  # after a rest
+            if self.taking is None:
+                self.taking = self.first(FEW_ROWS, proposing=False)
+            self._confirm(self.taking, taps, tokens[:FEW_ROWS])
+            taps, tokens = taps[FEW_ROWS:], tokens[FEW_ROWS:]
+        rows = len(tokens)
         first = self.tapes.get(rows)
         if first is None:
             first = self.tapes[rows] = self.first(rows)
-        first.read(taps.data_ptr())
-        first(head.cache.rows)
-        head.cache.advance(rows)
+        self._confirm(first, taps, tokens)
         self.ids[0] = tokens[-1]
         for step in range(chain):
             self._pick(step, sampling, noise)
@@ -167,6 +172,13 @@ class DraftProgram:
                 self.later[step](head.cache.rows + step)
         self.p[chain] = 0.0
         return self.said[chain]
+
+    def _confirm(self, tape: Tape, taps: Tensor, tokens: Sequence[int]) -> None:
+        """Play a first pass over the leading rows."""
+        self.ids_in[: len(tokens)] = tokens
+        tape.read(taps.data_ptr())
+        tape(self.head.cache.rows)
+        self.head.cache.advance(len(tokens))
 
     def _pick(self, step: int, sampling: Sampling, noise: Tensor | None) -> None:
         """A proposal from the logits at hand."""

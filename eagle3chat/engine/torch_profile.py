@@ -104,6 +104,8 @@ def _watch_draft(program: DraftProgram, watch: Stopwatch, undone: ExitStack) -> 
     for rows in range(1, FEW_ROWS + 1):
         tape = program.first(rows)
         program.tapes[rows] = Watched(tape, watch.leaf(CONFIRM, tape))
+    taking = program.first(FEW_ROWS, proposing=False)
+    _put(program, "taking", Watched(taking, watch.leaf(CONFIRM, taking)), undone)
 
 
 def _watch_layers(target: Target, watch: Stopwatch, undone: ExitStack) -> None:
