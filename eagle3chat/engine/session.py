@@ -82,6 +82,7 @@ class Session:
         prompt = self._pair.prompt_ids(say)
         check_prompt(len(prompt), self._pair.backend.capacity)
         keep = reusable(self._committed, prompt)
+        self._length.begin()
         tally = Tally(len(prompt), keep, started)
         yield from self._prefill(prompt, keep, tally)
         tally.prefilled()
@@ -90,7 +91,6 @@ class Session:
             return
         limit = self._pair.backend.capacity + 1 - len(prompt)
         reader = begun_text(say, self._pair)
-        self._length.begin()
         yield from self._decode(tally, reader, min(limit, say.max_new_tokens or limit), say.max_new_tokens)
 
     def _prefill(self, prompt: Sequence[int], keep: int, tally: Tally) -> Iterator[Prefill]:

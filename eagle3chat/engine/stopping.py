@@ -17,7 +17,7 @@ from eagle3chat.engine.prices import Prices
 LONGEST, LONGEST_SAMPLED = 6, 3  # more was not worth it where rows cost anything
 YOUNG = 12.0  # rounds with a draft until the longest chain: it may be sure and wrong
 OPENING = (1, 4)  # rounds of a pair's life without a draft: its cost must be known
-REVIEW, RAREST_REVIEW = 8, 16  # rounds between two looks at all that was measured, at first and later
+REVIEW, RAREST_REVIEW = 8, 24  # rounds between two looks at all that was measured, at first and later
 PRICED = 5  # rounds before a look whose costs are taken in
 RARE = 4  # rounds of a rest for each one that is looked at
 LOOK = 128  # rounds between two that look at the cost of plain decoding
@@ -55,7 +55,6 @@ class Stopping:
         self._warm = False
         self._row_needs: list[float] = []
         self._draft_needs: list[float] = []
-        self._review()
         self.begin()
 
     @property
@@ -65,6 +64,7 @@ class Stopping:
 
     def begin(self) -> None:
         """See Length."""
+        self._review()
         self._late_spent = FAST_WEIGHT
         self._late_tokens = FAST_WEIGHT * TRUST
         self._rest, self._resting = REST, 0
