@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 SAMPLES = 21  # of a length: their median counts
 LATELY = 9  # rounds that tell how fast the machine is just now
@@ -20,9 +21,14 @@ class Costs:
     Costs are compared that were measured at different times, on a machine whose speed changes by more than what they
     differ by. So each is kept in units of what rounds cost at its time: the median of seconds / cost of the length,
     over the rounds before it. Only ratios of costs mean anything.
+
+    Args:
+        base: A length that always counts as known, once it was seen. Below 0: of another kind than
+            the others, see `_slope`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, base: int = 0) -> None:
+        self._base = base
         self._samples: dict[int, deque[float]] = {}
         self._medians: dict[int, float] = {}
         self._lately: deque[float] = deque(maxlen=LATELY)
@@ -46,7 +52,7 @@ class Costs:
     def forget(self) -> None:
         """Lengths that nobody chose for long: a few slow rounds may be the reason, and would stay one for good."""
         for length, samples in tuple(self._samples.items()):
-            if length and self._rounds - self._last[length] > PATIENCE * len(samples):
+            if length != self._base and self._rounds - self._last[length] > PATIENCE * len(samples):
                 del self._samples[length], self._medians[length], self._last[length]
 
     @property
@@ -70,9 +76,23 @@ class Costs:
             found.append(max((rounds * measured + DOUBT * slope) / (rounds + DOUBT), LEAST * unit))
         return found
 
+    def start(self, more: Sequence[float], guess: float) -> float:
+        """The cost of length 0 by all lengths: as measured, less `more` up to there; each weighs as much as it has
+        rounds."""
+        total, rounds = FEW * guess, float(FEW)
+        for length, samples in self._samples.items():
+            if 0 <= length <= len(more):
+                total += len(samples) * (self._medians[length] - sum(more[:length]))
+                rounds += len(samples)
+        return total / rounds
+
     def _slope(self, unit: float) -> float:
-        """Of a line through all lengths, by least squares, each weighing as much as it has rounds."""
-        known = [(length, len(self._samples[length]), cost) for length, cost in self._medians.items()]
+        """Of a line through all lengths, by least squares, each weighing as much as it has rounds. One below 0 stands
+        for 0 as long as that has few of its own."""
+        known = [(length, float(len(self._samples[length])), cost) for length, cost in self._medians.items()]
+        for at, (length, count, cost) in enumerate(known):
+            if length < 0:
+                known[at] = (0, count * FEW / (FEW + len(self._samples.get(0, ()))), cost)
         rounds = sum(count for _, count, _ in known)
         middle = sum(length * count for length, count, _ in known) / max(rounds, 1)
         spread = sum(count * (length - middle) ** 2 for length, count, _ in known)

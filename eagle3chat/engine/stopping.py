@@ -16,11 +16,12 @@ from eagle3chat.engine.prices import Prices
 
 LONGEST, LONGEST_SAMPLED = 6, 3  # more was not worth it where rows cost anything
 YOUNG = 12.0  # rounds with a draft until the longest chain: it may be sure and wrong
-OPENING = (1, 4)  # rounds of a pair's life without a draft: its cost must be known
+OPENING = range(1, 7)  # rounds of a pair's life without a draft: its cost must be known
 REVIEW, RAREST_REVIEW = 8, 24  # rounds between two looks at all that was measured, at first and later
 PRICED = 5  # rounds before a look whose costs are taken in
 RARE = 4  # rounds of a rest for each one that is looked at
-LOOK = 128  # rounds between two that look at the cost of plain decoding
+LOOK, LOOKS = 256, 5  # rounds from one look at the cost of plain decoding to the next, and those that it takes
+ALONE = 4  # rounds without a draft in a row, of which the last tells what plain decoding costs
 SLOW, SLOW_WEIGHT = 0.99, 20.0  # memory of the pace, and rounds that the first guess counts for
 FAST, FAST_WEIGHT = 0.95, 3.0  # memory of what decides on a rest, and rounds that the trust counts for at a reply
 WOKEN, HOPE = 4.0, 1.05  # rounds that a little gain counts for after a rest, and that gain
@@ -44,14 +45,15 @@ class Stopping:
         self._confidence = {sampled: Confidence(sampled=sampled) for sampled in (False, True)}
         self._sampled = False
         self._planned = self._asked = 0
-        self._rounds = 0
+        self._rounds = self._alone = 0  # all, and the last ones without a draft
         self._tokens = GUESS * SLOW_WEIGHT  # of the last rounds with a draft ..
         self._spent = SLOW_WEIGHT  # .. and what they cost, in rounds of plain decoding
         self._drafted, self._drafting = 0.0, 0.0
         self._late_tokens = self._late_spent = 0.0
         self._rest, self._resting = REST, 0
         self._why = "measuring"
-        self._new: list[tuple[Seen, int, bool]] = []  # since the last review: rounds, proposals, whether sampled
+        # Since the last review: rounds, proposals, whether sampled, whether they tell what it costs.
+        self._new: list[tuple[Seen, int, bool, bool]] = []
         self._warm = False
         self._row_needs: list[float] = []
         self._draft_needs: list[float] = []
@@ -73,7 +75,7 @@ class Stopping:
         """See Length."""
         self._sampled = sampled
         self._planned = self._asked = 0
-        if self._rounds in OPENING or self._rounds % LOOK == LOOK - 1:
+        if self._rounds in OPENING or self._rounds % LOOK >= LOOK - LOOKS:
             return MEASURING
         if self._resting:
             return RESTING
@@ -102,22 +104,24 @@ class Stopping:
     def saw(self, seen: Seen) -> None:
         """See Length."""
         self._rounds += 1
+        self._alone = 0 if self._asked else self._alone + 1
         if self._planned:
             self._count(seen)
         elif self._resting:
             self._resting -= 1
             if self._resting >= PRICED and self._resting % RARE:
                 return  # some of a long rest and its last ones tell what plain decoding costs
-        self._new.append((seen, self._asked, self._sampled))
-        if self._rounds < REVIEW or len(self._new) >= min(RAREST_REVIEW, REVIEW + self._rounds // REVIEW):
+        self._new.append((seen, self._asked, self._sampled, self._asked > 0 or self._alone >= ALONE))
+        if self._rounds < REVIEW or self._rounds % LOOK == 0 or len(self._new) >= min(RAREST_REVIEW, REVIEW + self._rounds // REVIEW):
             self._review()
 
     def _review(self) -> None:
         """Learn from the rounds since the last time; a round lasts milliseconds, so not after each."""
         first = 0 if self._warm else 1  # the first round pays for what is touched for the first time
-        for seen, proposals, _ in self._new[max(first, len(self._new) - PRICED) :]:
-            self._prices.saw(proposals, len(seen.p), seen.drafting, seen.seconds)
-        for seen, _, sampled in self._new:
+        for seen, proposals, _, tells in self._new[max(first, len(self._new) - PRICED) :]:
+            if tells:
+                self._prices.saw(proposals, len(seen.p), seen.drafting, seen.seconds)
+        for seen, _, sampled, _ in self._new:
             self._warm = True
             self._confidence[sampled].saw(seen.p[: seen.judged], seen.accepted)
         self._new.clear()

@@ -29,6 +29,7 @@ namespace {
 using Half = std::uint16_t;  // bfloat16
 constexpr int kBlock = 32;
 const char* const kNames[] = {"portable", "avx2", "avx512", "neon", "avx512_bf16"};
+constexpr int kBf16 = 4;  // its place there
 int wrong = 0;
 std::mt19937 random_bits(7);
 
@@ -176,7 +177,8 @@ void check_attention(int heads, int kv_heads, int d, int start, int rows) {
       }
       for (int j = 0; j < d; ++j) {
         const double got = widen(out[(std::size_t(row) * heads + head) * d + j]), wanted = sums[j] / total;
-        expect(std::fabs(got - wanted) <= std::fabs(wanted) / 64 + 2e-3,
+        // values of about 1; where bfloat16 is multiplied, queries and weights are rounded to 2^-9 of themselves
+        expect(std::fabs(got - wanted) <= std::fabs(wanted) / 64 + (e3_variant() == kBf16 ? 6e-3 : 2e-3),
                "attention of " + std::to_string(d) + " columns, " + std::to_string(rows) + " rows after " + std::to_string(start));
       }
     }

@@ -38,6 +38,7 @@ struct Turn {
 }  // namespace e3
 
 #define E3_BODY "attention_body.h"
+#define E3_WANT_BF16 1
 #include "each_variant.h"
 
 namespace e3 {

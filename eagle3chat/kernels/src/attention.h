@@ -27,7 +27,8 @@ struct E3Attention {
 
 // qkv [rows, (heads + 2 * kv_heads) * head_dim], out [rows, heads * head_dim]: row i is position start + i, its key
 // and value go to the cache, and it sees positions 0 .. start + i. A row's bits depend on its input and on the cache
-// before it alone: not on rows, start's place in a block or threads.
+// before it alone: not on rows, start's place in a block or threads. Where the CPU multiplies bfloat16 (AVX512_BF16),
+// queries and weights of bfloat16 rows are rounded to bfloat16.
 E3_EXPORT void e3_attend(const E3Attention* layer, const void* qkv, void* out, int rows, int start);
 
 // The same for many rows: faster there, and with other rounding (weights of bfloat16 rows are rounded to bfloat16). A

@@ -195,6 +195,12 @@ void join_chunks_of(const Turn& t, T* out) {
   }
 }
 
+#if E3_BF16_LANES
+#include "attention_bf16_body.h"
+#else
+LANE void attend_unit_bf16(const Turn& t, int head, int chunk) { attend_unit_of<bf16>(t, head, chunk); }
+#endif
+
 // The element types become template arguments.
 
 void prepare_queries(const Turn& t, const void* qkv) {
@@ -208,7 +214,7 @@ void prepare_queries(const Turn& t, const void* qkv) {
 
 void attend_unit(const Turn& t, int head, int chunk) {
   if (t.layer->is_bf16) {
-    attend_unit_of<bf16>(t, head, chunk);
+    attend_unit_bf16(t, head, chunk);
   } else {
     attend_unit_of<float>(t, head, chunk);
   }
