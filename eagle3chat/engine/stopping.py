@@ -112,7 +112,11 @@ class Stopping:
             if self._resting >= PRICED and self._resting % RARE:
                 return  # some of a long rest and its last ones tell what plain decoding costs
         self._new.append((seen, self._asked, self._sampled, self._asked > 0 or self._alone >= ALONE))
-        if self._rounds < REVIEW or self._rounds % LOOK == 0 or len(self._new) >= min(RAREST_REVIEW, REVIEW + self._rounds // REVIEW):
+        if (
+            self._rounds < REVIEW
+            or self._rounds % LOOK == 0
+            or len(self._new) >= min(RAREST_REVIEW, REVIEW + self._rounds // REVIEW)
+        ):
             self._review()
 
     def _review(self) -> None:

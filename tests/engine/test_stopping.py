@@ -33,6 +33,8 @@ class Machine:
     trust: float = 1.0
     dear: float = 1.0  # times the cost of a row
     step: float = STEP
+    unease: float = 0.0  # seconds more of a pass beside a draft; fewer and fewer in the rounds after it
+    uneasy: float = 0.0
     tokens: int = 0
     seconds: float = 0.0
     drafted: int = 0
@@ -56,7 +58,8 @@ class Machine:
             accepted += 1
         noise = self.rng.uniform(0.95, 1.05) * (3.0 if self.rng.random() < 0.02 else 1.0)
         drafting = (FIRST + self.step * asked if asked else 0.0) * noise
-        spent = (1.0 + (row(verified + 1) - 1.0) * self.dear) * noise + drafting
+        self.uneasy = self.unease if asked else 0.6 * self.uneasy
+        spent = (1.0 + self.uneasy + (row(verified + 1) - 1.0) * self.dear) * noise + drafting
         if not isinstance(length, int):
             p = [p for p, _ in proposals[:verified]]
             length.saw(Seen(p, accepted, min(verified, accepted + 1), spent, drafting))
@@ -78,6 +81,7 @@ CASES = {
     "dear rows": {"dear": 5.0},
     "cheap rows": {"dear": 0.3},
     "dear proposals": {"step": 0.15},
+    "passes that are slower beside a draft": {"sure": (0.0, 0.7), "unease": 0.2},
 }
 
 
@@ -109,6 +113,21 @@ def test_a_draft_that_never_agrees_costs_little(sure: tuple[float, float]) -> No
         shares.append(machine.pace(length, 400) / plain)
         assert machine.drafted < 100
     assert sum(shares) / len(shares) > 0.95
+
+
+def test_a_draft_in_whose_company_passes_are_slow_is_seldom_asked() -> None:
+    """Rounds with it look cheap against each other, and against the first ones without it."""
+    shares, asked = [], 0
+    for seed in range(12):
+        machine = Machine(random.Random(seed), sure=(0.0, 0.4), unease=0.3)
+        length, plain = Stopping(5), machine.pace(0, 800)
+        tokens, seconds = 0, 0.0
+        for _ in range(10):
+            length.begin()
+            machine.pace(length, 80)
+            tokens, seconds, asked = tokens + machine.tokens, seconds + machine.seconds, asked + machine.drafted
+        shares.append(tokens / seconds / plain)
+    assert sum(shares) / len(shares) > 0.94 and asked < 1400, (shares, asked)
 
 
 def test_a_draft_that_wakes_up_is_noticed() -> None:
@@ -231,6 +250,16 @@ def test_prices_tell_rows_from_proposals() -> None:
     assert prices.rows == pytest.approx([1.0, 1.1, 1.2, 1.3], rel=1e-3)
     assert prices.drafts == pytest.approx([0.0, 0.15, 0.2, 0.25], rel=1e-3)
     assert prices.more_drafts == pytest.approx([0.15, 0.05, 0.05], rel=1e-3)
+
+
+def test_prices_tell_what_a_pass_beside_a_draft_costs_more() -> None:
+    prices = Prices(3)
+    for _ in range(20):
+        for proposals, verified in ((0, 0), (1, 0), (1, 1), (2, 2)):
+            prices.saw(proposals, verified, 0.2 * proposals, (2.4 if proposals else 2.0) + 0.2 * (verified + proposals))
+    prices.review()
+    assert prices.rows == pytest.approx([1.2, 1.3, 1.4, 1.5], abs=0.02)
+    assert prices.drafts[1:3] == pytest.approx([0.1, 0.2], rel=1e-3)
 
 
 def test_more_rows_never_look_cheaper_than_fewer() -> None:
