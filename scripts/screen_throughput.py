@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--chain", default="2")
     parser.add_argument("rest", nargs="*", help="arguments of eagle3chat")
     args = parser.parse_args()
-    arguments = [*args.rest, *SETTINGS, "--chain", args.chain]
+    arguments = [*SETTINGS, *args.rest, "--chain", args.chain]
     ratios = []
     for number in range(args.times):
         order = (by_run, by_chat) if number % 2 == 0 else (by_chat, by_run)
