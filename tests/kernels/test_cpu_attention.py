@@ -23,9 +23,9 @@ def variant(request: pytest.FixtureRequest) -> Iterator[cpu.Variant]:
         yield request.param
 
 
-def check_rounded(got: Tensor, wanted: Tensor) -> None:
+def check_rounded(got: Tensor, wanted: Tensor, spread: float) -> None:
     """Queries and weights are rounded too, so a sum of terms that cancel is off by its terms' share."""
-    assert (got - wanted).abs().max() < 0.02 and (got - wanted).float().std() < 0.006 * wanted.float().std()
+    assert (got - wanted).abs().max() < 0.02 and (got - wanted).float().std() < spread * wanted.float().std()
 
 
 class Case:
@@ -73,7 +73,7 @@ class Case:
         # float32: sums of up to 2000 products; bfloat16: one rounding, that of the result.
         loose = {"rtol": 2**-7, "atol": 1e-4} if got.dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
         if got.dtype == torch.bfloat16 and cpu.variant() == cpu.Variant.AVX512_BF16:
-            check_rounded(got, wanted)
+            check_rounded(got, wanted, 0.006)
         else:
             torch.testing.assert_close(got, wanted, **loose)
         torch.testing.assert_close(cache, plain_cache, equal_nan=True, **loose)
@@ -83,7 +83,7 @@ class Case:
         if got.dtype == torch.float32:
             torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
         else:
-            check_rounded(got, wanted)
+            check_rounded(got, wanted, 0.004)
         torch.testing.assert_close(cache, plain_cache, equal_nan=True, rtol=2**-7, atol=1e-4)
         half = self.rows // 2  # in two calls: the same bits
         cache_apart = self.cache.clone()
